@@ -92,8 +92,8 @@ impl HttpServer {
     /// are left: requests that wait go on then.
     ///
     /// # Errors
-    /// [`ServerError::Names`]. [`ServerError::Load`]: the first model cannot be loaded. [`ServerError::Lost`]: a model cannot be
-    /// loaded after the loss of a device. [`ServerError::Thread`].
+    /// [`ServerError::Names`]. [`ServerError::Load`]: the first model cannot be loaded. [`ServerError::Lost`]: a model cannot
+    /// be loaded after the loss of a device. [`ServerError::Thread`].
     pub fn run(mut self, models: Vec<ServedModel>) -> Result<(), ServerError> {
         let names: BTreeSet<&str> = models.iter().map(|model| model.name.as_str()).collect();
         if models.is_empty() || names.len() < models.len() {

@@ -44,8 +44,8 @@ fn commands_that_are_not_run_have_arguments_that_exist() {
     }
 }
 
-/// The README and the guide print nothing that is not run: other blocks hold commands that build, or need a GPU or a network, and
-/// sources in other languages.
+/// The README and the guide print nothing that is not run: other blocks hold commands that build, or need a GPU or a
+/// network, and sources in other languages.
 #[test]
 fn the_guide_prints_nothing_that_no_test_runs() {
     for document in documents().iter().filter(|document| document.is_guide()) {

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::*;
 
-/// Reads an answer in pieces that end at these bytes, and joins adjacent parts of a kind. What was given of a call before it was
-/// complete has to be the call.
+/// Reads an answer in pieces that end at these bytes, and joins adjacent parts of a kind. What was given of a call before it
+/// was complete has to be the call.
 fn read(format: &AnswerFormat, answer: &str, mut piece: impl FnMut() -> usize) -> Vec<AnswerPart> {
     let mut parser = AnswerParser::new(format.clone());
     let (mut parts, mut rest) = (Vec::new(), answer);
