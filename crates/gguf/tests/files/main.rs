@@ -6,4 +6,5 @@ mod reading;
 mod round_trip;
 mod split;
 mod support;
+mod values;
 mod writing;

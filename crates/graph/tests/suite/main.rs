@@ -5,6 +5,7 @@ mod cost;
 mod dependencies;
 mod dice;
 mod dot;
+mod elements;
 mod hostile;
 mod infer;
 #[cfg(feature = "serde")]
