@@ -9,3 +9,7 @@ pub(crate) mod live;
 pub(crate) mod mailbox;
 pub(crate) mod paged_model;
 pub(crate) mod ring;
+
+mod sync;
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! What the connections tell the engine's thread.
+//!
+//! `tests/ring_model.rs` runs this file and `ring.rs` under [loom](https://docs.rs/loom).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use tokio::sync::Notify;
 
 use super::generation::Generation;
 use super::ring::Ring;
+use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError, wait_while};
 
 /// Longer than a server runs.
 const NEVER: Duration = Duration::from_secs(1 << 32);
@@ -165,45 +166,6 @@ impl Mailbox {
     /// Waits for a message or a ring.
     pub(crate) fn wait(&self, most: Duration) {
         let state = self.lock();
-        let idle = |state: &mut State| state.messages.is_empty() && !state.rung;
-        drop(self.bell.wait_timeout_while(state, most, idle).unwrap_or_else(PoisonError::into_inner));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn submit(mailbox: &Arc<Mailbox>, tokens: usize, answers: usize) -> Result<Key, NotTaken> {
-        let generation = Generation { prompts: vec![vec![0; tokens]], answers, ..Generation::default() };
-        let ring = Arc::new(Ring::new(answers, Arc::clone(mailbox)));
-        mailbox.submit(0, generation, ring, Room { requests: 3, tokens: 100 })
-    }
-
-    #[test]
-    fn tokens_are_bounded_in_all_and_counted_for_each_answer() {
-        let mailbox = Arc::<Mailbox>::default();
-        let large = submit(&mailbox, 200, 2).unwrap();
-        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Tokens(400)));
-        mailbox.release(large);
-        submit(&mailbox, 20, 4).unwrap();
-        assert_eq!(submit(&mailbox, 7, 3), Err(NotTaken::Tokens(80)));
-        submit(&mailbox, 20, 1).unwrap();
-        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Tokens(100)));
-        submit(&mailbox, 0, 1).unwrap();
-        assert_eq!(submit(&mailbox, 0, 1), Err(NotTaken::Full(3)));
-    }
-
-    #[test]
-    fn an_end_that_is_seen_comes_with_all_that_was_submitted_before() {
-        let mailbox = Arc::<Mailbox>::default();
-        submit(&mailbox, 1, 1).unwrap();
-        mailbox.end_within(Duration::MAX);
-        let Taken { messages, ends } = mailbox.take();
-        assert_eq!(messages.len(), 1);
-        assert!(ends.unwrap() > Instant::now());
-        assert_eq!(submit(&mailbox, 1, 1), Err(NotTaken::Ending));
-        mailbox.end_within(Duration::ZERO);
-        assert!(mailbox.take().ends.unwrap() <= Instant::now());
+        wait_while(&self.bell, state, most, |state| state.messages.is_empty() && !state.rung);
     }
 }

@@ -1,13 +1,15 @@
 //! Bounded rings: what the engine has generated and a connection has not taken yet.
+//!
+//! `tests/ring_model.rs` runs this file and `mailbox.rs` under [loom](https://docs.rs/loom).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orlop_serve::{RequestEnd, RequestUsage};
-use tokio::sync::Notify;
 
 use super::mailbox::{Key, Mailbox};
+use super::sync::{Mutex, MutexGuard, Notify, PoisonError};
 use crate::bounds;
 
 /// More of an answer.
@@ -177,31 +179,5 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.ring.mailbox.release(self.key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_ring_that_was_read_has_all_its_room_however_its_texts_were_joined() {
-        let mailbox = Arc::<Mailbox>::default();
-        let ring = Ring::new(1, mailbox);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        for _ in 0..3 {
-            let pushed = 2 * bounds::RING_BYTES;
-            for _ in 0..pushed {
-                ring.push(0, Event::Text(Generated { text: "a".to_owned(), tokens: 1, scores: Vec::new() }));
-            }
-            assert!(!ring.has_room());
-            let mut tokens = 0;
-            while tokens < pushed {
-                let (_, event) = runtime.block_on(ring.next()).unwrap();
-                let Event::Text(text) = event else { panic!("{event:?}") };
-                tokens += text.tokens;
-            }
-            assert_eq!((tokens, ring.lock().bytes), (pushed, 0));
-        }
     }
 }
