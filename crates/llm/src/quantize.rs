@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use orlop_gguf::{GgufFile as File, GgufPart, Metadata, MetadataValue, TensorInfo, Writer};
@@ -98,6 +99,7 @@ pub fn quantize(
         let report = &report;
         writer.tensor_with(&tensor.name, to, tensor.extents(), move |out| {
             job.run(model.bytes_of(tensor), out, report)?;
+            model.check_readable().map_err(io::Error::other)?;
             model.release(tensor);
             Ok(())
         })?;

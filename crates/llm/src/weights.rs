@@ -133,6 +133,7 @@ pub(crate) fn load(blueprint: &Blueprint, progress: Progress<'_>) -> Result<Load
         }
         loaded.devices.push(share);
     }
+    blueprint.model.file().check_readable()?;
     let by_name: HashMap<&str, &WeightPlace> =
         blueprint.weights.iter().map(|weight| (&*weight.name, weight)).collect();
     for MappedLeaf { name, memory, .. } in blueprint.graphs.iter().flat_map(|graph| &graph.mapped) {

@@ -90,6 +90,8 @@ impl Embedder {
         let threads = Some(self.blueprint.settings.threads);
         let options = RunOptions { threads, cancel: self.cancel.clone(), ..RunOptions::default() };
         self.session.run(ready.plan, &options)?;
+        // Weights that could not be read were zeros.
+        self.blueprint.model.file().check_readable()?;
         let width = ready.width as usize;
         let mut floats = vec![0.0f32; width * texts.len()];
         self.session.get_part(ready.plan, ready.rows, 0, bytemuck::cast_slice_mut(&mut floats))?;

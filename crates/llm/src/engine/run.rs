@@ -149,6 +149,8 @@ impl Engine {
         let placed = placed.and_then(|()| self.set_inputs(ready, items, &positions));
         let began = placed.is_ok();
         let result = placed.and_then(|()| self.execute(ready.plan, items.len()));
+        // Weights that could not be read were zeros.
+        let result = result.and_then(|()| Ok(self.blueprint.model.file().check_readable()?));
         if result.is_err() {
             for (item, position) in items.iter().zip(&positions).rev() {
                 // It is unknown how far a run has brought a state.

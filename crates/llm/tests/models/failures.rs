@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlop_backend::{Cancel, Device, DeviceError};
-use orlop_llm::{Engine, Error, RunFailure, SequenceId, SequenceLeft, Settings};
+use orlop_llm::{Engine, Error, Model, RunFailure, SequenceId, SequenceLeft, Settings, Synth};
 use orlop_sched::Machine;
 use orlop_testkit::devices::{FaultKind, FaultPoint, TestDevice};
 
@@ -116,4 +116,21 @@ fn one_sequence_ends_between_steps_and_the_others_go_on() {
     engine.end_sequence(a).unwrap();
     assert!(matches!(together(&mut engine, &[(a, &tokens[..1])]), Err(Error::UnknownSequence(_))));
     assert_continues("llama", &mut engine, &[(b, &tokens[3..8]), (fork, &tokens[..7])]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_whose_weights_can_no_longer_be_read_fails() {
+    orlop_gguf::handle_bus_errors().unwrap();
+    let path = std::env::temp_dir().join(format!("orlop-failures-{}.gguf", std::process::id()));
+    Synth { vocabulary: 4096, ..Synth::default() }.create(&path, &mut |_, _| ()).unwrap();
+    let mut engine = load(&Model::open(&path).unwrap(), &one_cpu(), &Settings::default());
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 8).unwrap();
+    for _ in 0..2 {
+        let failed = failure(engine.feed(&[1, 4000]));
+        assert!(failed.cause.to_string().contains("can no longer be read"), "{}", failed.cause);
+        assert_eq!(engine.len(), 0);
+    }
+    std::fs::remove_file(&path).unwrap();
 }
