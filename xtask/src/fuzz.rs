@@ -12,12 +12,42 @@ use crate::{cargo, packages};
 pub(crate) enum Target {
     /// The reader and the writer of GGUF files.
     Gguf,
+    /// Graphs as JSON, and their plans.
+    Graph,
+    /// Saved memory plans.
+    Plan,
+    /// Adapters.
+    Lora,
     /// The reader and the writer of saved states: sequences and chats.
     State,
+    /// Chat templates.
+    Template,
+    /// Texts, and vocabularies of files.
+    Tokenizer,
+    /// JSON schemas, regular expressions and grammars.
+    Grammar,
     /// The messages of ggml's RPC protocol.
     Rpc,
     /// The endpoints of the server.
     Request,
+}
+
+impl Target {
+    /// Its project, and its name there.
+    fn place(self) -> (&'static str, &'static str) {
+        match self {
+            Target::Gguf => ("crates/gguf/fuzz", "read"),
+            Target::Graph => ("crates/alloc/fuzz", "graph"),
+            Target::Plan => ("crates/alloc/fuzz", "plan"),
+            Target::Lora => ("crates/llm/fuzz", "lora"),
+            Target::State => ("crates/llm/fuzz", "state"),
+            Target::Template => ("crates/llm/fuzz", "template"),
+            Target::Tokenizer => ("crates/llm/fuzz", "tokenizer"),
+            Target::Grammar => ("crates/llm/fuzz", "grammar"),
+            Target::Rpc => ("crates/rpc/fuzz", "message"),
+            Target::Request => ("crates/http/fuzz", "request"),
+        }
+    }
 }
 
 /// Instrumentation flags of cargo-fuzz.
@@ -30,12 +60,7 @@ const FLAGS: &str = "--cfg fuzzing -Zsanitizer=address -Ccodegen-units=1 -Cdebug
 pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     ensure!(cfg!(target_os = "linux"), "the fuzzer is set up for Linux only");
     packages::install(&[("g++", &|| packages::runs("c++", "--version"))], "`fuzz`")?;
-    let (project, name) = match target {
-        Target::Gguf => ("crates/gguf/fuzz", "read"),
-        Target::State => ("crates/llm/fuzz", "state"),
-        Target::Rpc => ("crates/rpc/fuzz", "message"),
-        Target::Request => ("crates/http/fuzz", "request"),
-    };
+    let (project, name) = target.place();
     let project = cargo::workspace().join(project);
     let found = cargo::target().join("fuzz").join("found").join(name);
     fs::create_dir_all(&found).with_context(|| format!("making {}", found.display()))?;
@@ -47,4 +72,30 @@ pub(crate) fn run(target: Target, seconds: u64) -> Result<()> {
     command.arg("--").arg(&found).arg(project.join("corpus").join(name));
     command.arg(format!("-max_total_time={seconds}")).arg("-malloc_limit_mb=64");
     cargo::run(command.arg(format!("-artifact_prefix={}/", found.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_target_has_seeds_and_every_fuzz_target_is_one() {
+        let root = cargo::workspace();
+        let mut known: Vec<_> = Target::value_variants().iter().map(|target| target.place()).collect();
+        for (project, name) in &known {
+            let seeds = fs::read_dir(root.join(project).join("corpus").join(name)).expect("a corpus");
+            assert!(seeds.count() > 0, "{project} {name}");
+        }
+        known.sort_unstable();
+        let crates = fs::read_dir(root.join("crates")).expect("the crates").flatten();
+        let mut files = 0;
+        for folder in crates.map(|entry| entry.path().join("fuzz/fuzz_targets")).filter(|path| path.exists())
+        {
+            files += fs::read_dir(folder).expect("fuzz targets").count();
+        }
+        known.dedup();
+        assert_eq!(files, known.len());
+    }
 }

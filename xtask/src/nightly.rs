@@ -1,6 +1,7 @@
 //! `cargo xtask nightly`: the suites that take too long for every change.
 
 use anyhow::Result;
+use clap::ValueEnum;
 
 use crate::reproduce::{self, Reproduce};
 use crate::{arm, fuzz, publish, python, sanitize, test, test_ggml};
@@ -19,8 +20,9 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     arm::run()?;
     test_ggml::run(None, None)?;
     reproduce::run(&Reproduce::default())?;
-    for target in [fuzz::Target::Gguf, fuzz::Target::State, fuzz::Target::Rpc, fuzz::Target::Request] {
-        fuzz::run(target, minutes.saturating_mul(20))?;
+    let targets = fuzz::Target::value_variants();
+    for target in targets {
+        fuzz::run(*target, minutes.saturating_mul(60) / targets.len() as u64)?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Allocators, plans and tensor sets as callers see them.
 
 mod bad_input;
+#[cfg(feature = "serde")]
+mod fuzzed;
 mod golden;
 mod hooks;
 mod property;

@@ -1,7 +1,7 @@
 //! libFuzzer's entry to the check of the reader of saved states.
 #![no_main]
 
-#[path = "../check.rs"]
+#[path = "../checks/state.rs"]
 mod check;
 
 use std::cell::RefCell;

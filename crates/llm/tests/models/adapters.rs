@@ -1,5 +1,8 @@
 //! Adapters against models whose weights are changed in 64 bits.
 
+#[path = "../../fuzz/checks/lora.rs"]
+mod check;
+
 use std::sync::Arc;
 
 use orlop_gguf::{Array, GgufFile, GgufPart, MetadataValue, Writer};
@@ -8,7 +11,7 @@ use orlop_llm::{Blueprint, Error, LoraAdapter, Model, SequenceId};
 use orlop_testkit::Random;
 
 use crate::made::{exact, made, read, try_model, weights};
-use crate::saved::spoiled;
+use crate::spoiled::spoiled;
 use crate::support::{load, nmse, one_cpu, rows, tokens_of};
 
 const RANK: u64 = 3;
@@ -280,4 +283,22 @@ fn two_thousand_spoiled_adapters_are_refused_or_usable() {
     assert!(refused > 500, "{refused}");
     let tokens = tokens_of(&read("llama"));
     assert_eq!(rows(&mut load(&base, &one_cpu(), &exact()), &tokens).len(), tokens.len());
+}
+
+/// The fuzz target's check, on its corpus and on a fixed count of spoiled copies of it.
+#[test]
+fn what_the_fuzzer_checks_holds_for_five_hundred_spoiled_adapters() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/lora/adapter");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        let changes = [("blk.0.attn_q.weight", vec![64, 64]), ("output.weight", vec![64, 300])];
+        std::fs::write(path, file(&keys("llama", 2.0), &changes, 0)).unwrap();
+    }
+    let seed = std::fs::read(path).unwrap();
+    let (base, machine) = check::base();
+    check::add(&base, &machine, &seed).expect("UPDATE_GOLDEN=1 renews the corpus");
+    let (mut random, mut good) = (Random::new(1), 0);
+    for _ in 0..500 {
+        good += usize::from(check::add(&base, &machine, &spoiled(&seed, &mut random)).is_ok());
+    }
+    assert!((50..450).contains(&good), "{good} spoiled ones are taken");
 }

@@ -23,6 +23,7 @@ mod repacking;
 mod saved;
 mod sequences;
 mod speculate;
+mod spoiled;
 mod support;
 mod text;
 

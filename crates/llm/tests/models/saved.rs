@@ -1,6 +1,6 @@
 //! Sequences on disk.
 
-#[path = "../../fuzz/check.rs"]
+#[path = "../../fuzz/checks/state.rs"]
 mod check;
 
 use std::ops::ControlFlow;
@@ -12,6 +12,7 @@ use orlop_llm::{CacheTypes, Engine, Error, Sampler, SamplingOptions, SequenceId,
 use orlop_testkit::Random;
 
 use crate::made::{MODELS, made};
+use crate::spoiled::spoiled;
 use crate::support::{last_row, load, one_cpu, reference, together};
 
 const FIRST: SequenceId = SequenceId::FIRST;
@@ -126,22 +127,6 @@ fn two_thousand_spoiled_files_are_refused_or_whole_and_change_nothing() {
     }
     assert!(refused > 1000, "{refused}");
     assert_eq!(last_row(&mut engine, &tokens[tokens.len() - 1..]), expected);
-}
-
-pub(crate) fn spoiled(file: &[u8], random: &mut Random) -> Vec<u8> {
-    let mut bytes = file.to_vec();
-    for _ in 0..1 + random.below(3) {
-        // Often in the header, which is small.
-        let most = if random.below(2) == 0 { 1000 } else { bytes.len() as u64 };
-        let at = random.below(most.min(bytes.len() as u64)) as usize;
-        match random.below(4) {
-            0 => bytes.truncate(at.max(1)),
-            1 => bytes[at] = random.below(256) as u8,
-            2 => bytes.insert(at, random.below(256) as u8),
-            _ => bytes[at] ^= 1 << random.below(8),
-        }
-    }
-    bytes
 }
 
 /// States of the fuzzer's model: those of its corpus.

@@ -4,6 +4,9 @@ mod bad_input;
 mod chat;
 mod families;
 mod fixture;
+mod fuzzed;
 mod long_input;
 mod more;
 mod special;
+#[path = "../models/spoiled.rs"]
+mod spoiled;
