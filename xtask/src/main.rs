@@ -31,6 +31,7 @@ mod sanitize;
 mod sbom;
 mod scripts;
 mod serve;
+mod soak;
 mod speculation;
 #[cfg(test)]
 mod standing;
@@ -52,9 +53,9 @@ enum Task {
     Test(test::Test),
     /// Check format, lints, documentation, dependencies and packages, then run every test.
     Ci,
-    /// Run the long suites: more property cases, sanitizers, 64-bit ARM, a reproduced build, and the fuzzer.
+    /// Run the long suites: more property cases, sanitizers, 64-bit ARM, a reproduced build, the soak, and the fuzzer.
     Nightly {
-        /// Fuzzing time.
+        /// Time of the soak, and of all fuzz targets together.
         #[arg(long, value_name = "N", default_value_t = 10)]
         minutes: u64,
     },
@@ -78,6 +79,12 @@ enum Task {
         /// File to write.
         #[arg(value_name = "FILE", default_value = "orlop.cdx.json")]
         output: PathBuf,
+    },
+    /// Call random models on random machines at random, while devices fail, and check every token and the memory.
+    Soak {
+        /// Time it takes.
+        #[arg(value_name = "MINUTES")]
+        minutes: u64,
     },
     /// Build the Python package as a wheel that also carries the command, in `wheels` in cargo's target folder.
     Wheel,
@@ -131,6 +138,7 @@ fn main() -> ExitCode {
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Reproduce(arguments) => reproduce::run(&arguments),
         Task::Sbom { output } => sbom::run(&output),
+        Task::Soak { minutes } => soak::run(minutes),
         Task::Wheel => wheel::run(),
         Task::Library { prefix } => library::run(&prefix),
         Task::Book => book::run(),

@@ -4,14 +4,14 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::reproduce::{self, Reproduce};
-use crate::{arm, fuzz, publish, python, sanitize, test, test_ggml};
+use crate::{arm, fuzz, publish, python, sanitize, soak, test, test_ggml};
 
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
 /// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, installs the
 /// Python package with pip, runs tests under sanitizers, on 64-bit ARM and beside llama.cpp, builds the command twice, and then
-/// runs the fuzzer for some minutes.
+/// runs the soak and the fuzzer for some minutes each.
 pub(crate) fn run(minutes: u64) -> Result<()> {
     test::all(&[("PROPTEST_CASES", CASES), ("ORLOP_ALL_MODELS", "1")])?;
     publish::verify()?;
@@ -20,6 +20,7 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     arm::run()?;
     test_ggml::run(None, None)?;
     reproduce::run(&Reproduce::default())?;
+    soak::run(minutes)?;
     let targets = fuzz::Target::value_variants();
     for target in targets {
         fuzz::run(*target, minutes.saturating_mul(60) / targets.len() as u64)?;

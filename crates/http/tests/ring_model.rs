@@ -207,7 +207,7 @@ macro_rules! model {
                             cancelled.extend(told.take().messages.into_iter().filter_map(|message| {
                                 match message {
                                     Message::Release(key) => Some(key),
-                                    Message::Submit(..) => None,
+                                    Message::Submit { .. } => None,
                                 }
                             }));
                         }
