@@ -113,8 +113,8 @@ pub(crate) struct ModelGraph {
     pub(crate) routers: Vec<Router>,
     /// Experts of layers that are on two devices.
     pub(crate) parts_of_experts: Vec<PartOfExperts>,
-    /// Sums of what a layer's experts on two devices have made, and the layer.
-    pub(crate) joined: Vec<(TensorId, usize)>,
+    /// Results that are computed where a part is, whatever reads them.
+    pub(crate) assigned: Vec<(TensorId, ModelPart)>,
     /// In graphs of texts, a row of each text.
     pub(crate) logits: TensorId,
     /// The likeliest token of each row of logits; in graphs of texts, their rows.
@@ -122,8 +122,6 @@ pub(crate) struct ModelGraph {
     /// Weights, and the part and the name in the file of each.
     pub(crate) weights: Vec<GraphWeight>,
     pub(crate) caches: Vec<CacheTensor>,
-    /// Casts at cuts, and the part on whose device each is computed.
-    pub(crate) casts: Vec<(TensorId, ModelPart)>,
 }
 
 /// What a graph is told of a group of layers.
@@ -211,17 +209,16 @@ pub(crate) struct GraphSpec<'a> {
 
 /// A graph under construction.
 pub(crate) struct GraphDraft<'a> {
-    b: GraphBuilder,
+    pub(crate) b: GraphBuilder,
     config: &'a Config,
     facts: &'static Facts,
-    spec: GraphSpec<'a>,
-    part: ModelPart,
+    pub(crate) spec: GraphSpec<'a>,
+    pub(crate) part: ModelPart,
     /// The layer that is drawn.
-    layer: usize,
+    pub(crate) layer: usize,
     known: HashMap<String, TensorId>,
     weights: Vec<GraphWeight>,
     caches: Vec<CacheTensor>,
-    casts: Vec<(TensorId, ModelPart)>,
     /// Keys and values of each layer that has them, with the rows of this run.
     stored: HashMap<usize, [TensorId; 2]>,
     /// Values that the first layer made, in models where later ones are mixed with them.
@@ -242,8 +239,8 @@ pub(crate) struct GraphDraft<'a> {
     texts: Option<TextInputs>,
     taps: Vec<Tap>,
     routers: Vec<Router>,
-    parts_of_experts: Vec<PartOfExperts>,
-    joined: Vec<(TensorId, usize)>,
+    pub(crate) parts_of_experts: Vec<PartOfExperts>,
+    pub(crate) assigned: Vec<(TensorId, ModelPart)>,
 }
 
 impl GraphSpec<'_> {
@@ -285,7 +282,6 @@ impl GraphSpec<'_> {
             known: HashMap::new(),
             weights: Vec::new(),
             caches: Vec::new(),
-            casts: Vec::new(),
             stored: HashMap::new(),
             first_values: None,
             rope_factors: None,
@@ -303,14 +299,14 @@ impl GraphSpec<'_> {
             taps: Vec::new(),
             routers: Vec::new(),
             parts_of_experts: Vec::new(),
-            joined: Vec::new(),
+            assigned: Vec::new(),
         };
         draft.texts = self.pooling.map(|pooling| draft.text_inputs(pooling));
         let logits = draft.model()?;
         draft.b.output(logits);
         let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
         let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
-        let GraphDraft { adapter_scales, texts, taps, casts, routers, parts_of_experts, joined, .. } = draft;
+        let GraphDraft { adapter_scales, texts, taps, routers, parts_of_experts, assigned, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -328,12 +324,11 @@ impl GraphSpec<'_> {
             taps,
             routers,
             parts_of_experts,
-            joined,
+            assigned,
             logits,
             best,
             weights,
             caches,
-            casts,
         })
     }
 
@@ -378,7 +373,7 @@ impl GraphDraft<'_> {
     }
 
     /// The name of a part of this layer.
-    fn blk(&self, part: &str) -> String {
+    pub(crate) fn blk(&self, part: &str) -> String {
         format!("blk.{}.{part}", self.layer)
     }
 
@@ -392,16 +387,21 @@ impl GraphDraft<'_> {
     }
 
     /// A weight of these extents; the same leaf for the same name.
-    fn weight(&mut self, name: &str, extents: &[u64]) -> Result<TensorId, Error> {
+    pub(crate) fn weight(&mut self, name: &str, extents: &[u64]) -> Result<TensorId, Error> {
         self.optional(name, extents)?.ok_or_else(|| Error::MissingTensor(name.to_owned()))
     }
 
-    fn weight_from(&mut self, name: &str, source: &str, extents: &[u64]) -> Result<Option<TensorId>, Error> {
+    pub(crate) fn weight_from(
+        &mut self,
+        name: &str,
+        source: &str,
+        extents: &[u64],
+    ) -> Result<Option<TensorId>, Error> {
         self.weight_of(name, source, extents, WeightContent::Whole)
     }
 
     /// What a weight has of a tensor of these extents.
-    fn weight_of(
+    pub(crate) fn weight_of(
         &mut self,
         name: &str,
         source: &str,
@@ -431,7 +431,7 @@ impl GraphDraft<'_> {
     }
 
     /// A row of numbers for each index, which no file has.
-    fn table(&mut self, name: &str, numbers: Arc<[i32]>) -> TensorId {
+    pub(crate) fn table(&mut self, name: &str, numbers: Arc<[i32]>) -> TensorId {
         let leaf = self.b.weight(name, DType::I32, &[1, numbers.len() as u64]);
         let content = WeightContent::Numbers(numbers);
         self.weights.push(GraphWeight { leaf, part: self.part, source: name.to_owned(), content });

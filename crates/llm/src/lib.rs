@@ -49,6 +49,7 @@ mod embedder;
 mod engine;
 mod error;
 mod expert_counts;
+mod expert_weights;
 mod fit_choices;
 mod forecast;
 mod generate;

@@ -344,7 +344,15 @@ impl Blueprint {
             return Ok(Blueprint { decisions, ..chosen });
         }
         // The bound is one of placements of whole parts.
-        let PlacementDecisions { parts, bound, .. } = placing.decisions(&divided.layout, decisions.bound);
+        let PlacementDecisions { mut parts, bound, .. } = placing.decisions(&divided.layout, decisions.bound);
+        for decision in &mut parts {
+            // What all experts of a layer would take elsewhere says nothing of those that are there.
+            if let ModelPart::Experts(layer) = decision.part
+                && divided.layout.hot[layer].is_some()
+            {
+                decision.next_best = None;
+            }
+        }
         Ok(Blueprint {
             decisions: PlacementDecisions { parts, seconds, bound: bound.min(seconds) },
             ..divided

@@ -67,10 +67,8 @@ impl GraphPlanner<'_> {
         for CacheTensor { tensor, layer, .. } in &graph.caches {
             pinned.insert(*tensor, Arc::clone(self.machine.arena(self.layout.caches[*layer])));
         }
-        let joined = graph.joined.iter().map(|(sum, layer)| (*sum, self.layout.layers[*layer]));
-        let casts = graph.casts.iter().map(|(cast, part)| (*cast, self.layout.device(*part)));
-        let constraints =
-            Constraints { pinned, assigned: joined.chain(casts).collect(), ..Constraints::default() };
+        let assigned = graph.assigned.iter().map(|(result, part)| (*result, self.layout.device(*part)));
+        let constraints = Constraints { pinned, assigned: assigned.collect(), ..Constraints::default() };
         let planned =
             Planned::by_rules(&graph.graph, self.machine, &constraints, &session_options(self.settings))?;
         Ok(PlannedGraph { graph, planned: Arc::new(planned), mapped })

@@ -9,7 +9,7 @@ use crate::adapter::{HALVES, prefix};
 impl GraphDraft<'_> {
     /// The product of `stem.weight` and x, changed by all adapters that have something for it: low-rank products beside it.
     /// They come behind the weight's scale, which belongs to its type. Of experts, `chosen` says which.
-    pub(super) fn adapted(
+    pub(crate) fn adapted(
         &mut self,
         stem: &str,
         product: TensorId,

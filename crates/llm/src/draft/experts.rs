@@ -1,48 +1,18 @@
 //! [Mixtures of experts](https://arxiv.org/abs/2401.04088): a router chooses some of many feed-forward parts for each token.
 
-use std::sync::Arc;
-
 use orlop_graph::{Glu, Op, TensorId, Unary};
 
-use super::{FeedForward, GraphDraft, ModelPart, PartOfExperts, Router, WeightContent};
+use super::{FeedForward, GraphDraft, ModelPart, Router};
 use crate::config::{Experts, Gating};
+use crate::expert_weights::{ChosenExperts, DOWN};
 use crate::{Error, HotExperts};
 
 /// Minimum of the sum that weights are divided by.
 const SMALLEST_SUM: f32 = 6.103_515_6e-5;
 /// Less than any score; experts of groups that were not chosen get it.
 const NEVER: f32 = -1e30;
-/// What the name of the last product's matrices begins with.
-const DOWN: &str = "ffn_down_exps";
 /// The limit of [gpt-oss](https://arxiv.org/abs/2508.10925)'s gates.
 const GATE_LIMIT: f32 = 7.0;
-
-/// Experts whose matrices are together, and what tokens have chosen of them.
-struct ChosenExperts {
-    /// Numbers of the chosen among all experts of the layer, `[used, tokens]`.
-    chosen: TensorId,
-    /// Where they are only some of the layer's.
-    some: Option<SomeExperts>,
-}
-
-impl ChosenExperts {
-    /// The name of a weight, or of their part of it.
-    fn named(&self, stem: &str, end: &str) -> String {
-        match &self.some {
-            None => format!("{stem}.{end}"),
-            Some(some) => format!("{stem}.{}.{end}", some.name),
-        }
-    }
-}
-
-/// Some of a layer's experts.
-struct SomeExperts {
-    /// In the names of their weights.
-    name: &'static str,
-    experts: Arc<[u32]>,
-    /// Numbers of the chosen among these; -1 for those that are elsewhere.
-    here: TensorId,
-}
 
 impl GraphDraft<'_> {
     /// The chosen experts of each token, weighted, and those that every token uses.
@@ -77,7 +47,8 @@ impl GraphDraft<'_> {
                 if let Some(biases) = self.expert_biases(&self.blk(DOWN), &all, extents)? {
                     each = self.b.add(each, biases);
                 }
-                self.weighted_sum(each, weights)
+                let each = weights.map_or(each, |weights| self.b.mul(each, weights));
+                self.sum_of_experts(each)
             }
             Some(HotExperts { experts: hot, .. }) => {
                 self.on_two_devices(experts, &hot, input, chosen, weights)?
@@ -176,58 +147,8 @@ impl GraphDraft<'_> {
         self.b.reshape(masked, &[count, tokens])
     }
 
-    /// What experts on two devices make of each token, added up: hot ones first, so that their device is at work while the
-    /// other one is.
-    fn on_two_devices(
-        &mut self,
-        experts: &Experts,
-        hot: &Arc<[u32]>,
-        input: TensorId,
-        chosen: TensorId,
-        weights: Option<TensorId>,
-    ) -> Result<TensorId, Error> {
-        let cold: Arc<[u32]> =
-            (0..experts.count as u32).filter(|expert| hot.binary_search(expert).is_err()).collect();
-        let parts = [
-            (ModelPart::HotExperts(self.layer), "hot", Arc::clone(hot)),
-            (ModelPart::Experts(self.layer), "cold", cold),
-        ];
-        let mut sums = [chosen; 2];
-        for ((part, name, some), sum) in parts.into_iter().zip(&mut sums) {
-            self.part = part;
-            let here = self.numbers_among(name, &some, experts.count, chosen);
-            self.parts_of_experts.push(PartOfExperts { layer: self.layer, here, experts: Arc::clone(&some) });
-            let some = Some(SomeExperts { name, experts: some, here });
-            let each = self.each_expert(experts, input, &ChosenExperts { chosen, some })?;
-            *sum = self.weighted_sum(each, weights);
-        }
-        let [hot, cold] = sums;
-        let mut sum = self.b.add(cold, hot);
-        self.joined.push((sum, self.layer));
-        // Every token has the biases of all its experts, wherever these are.
-        self.part = ModelPart::Layer(self.layer);
-        let all = ChosenExperts { chosen, some: None };
-        let extents = [self.b.desc(sum).extents[0], experts.count];
-        if let Some(biases) = self.expert_biases(&self.blk(DOWN), &all, extents)? {
-            let biases = self.weighted_sum(biases, weights);
-            sum = self.b.add(sum, biases);
-        }
-        Ok(sum)
-    }
-
-    /// The numbers that the chosen experts have among some of them, or -1, `[used, tokens]`.
-    fn numbers_among(&mut self, name: &str, some: &[u32], count: u64, chosen: TensorId) -> TensorId {
-        let number = |expert: u32| some.binary_search(&expert).map_or(-1, |number| number as i32);
-        let table =
-            self.table(&self.blk(&format!("{name}_experts")), (0..count as u32).map(number).collect());
-        let [used, tokens, ..] = self.b.desc(chosen).extents;
-        let ids = self.b.reshape(chosen, &[used * tokens]);
-        let numbers = self.b.get_rows(table, ids);
-        self.b.reshape(numbers, &[used, tokens])
-    }
-
     /// The result of each chosen expert, `[width, used, tokens]`, without its bias.
-    fn each_expert(
+    pub(crate) fn each_expert(
         &mut self,
         experts: &Experts,
         each: TensorId,
@@ -268,9 +189,8 @@ impl GraphDraft<'_> {
         self.b.gated(Glu::GeluQuick, gate, up)
     }
 
-    /// The sum over the experts of each token, `[width, tokens]`, each times its weight where it has one.
-    fn weighted_sum(&mut self, each: TensorId, weights: Option<TensorId>) -> TensorId {
-        let weighted = weights.map_or(each, |weights| self.b.mul(each, weights));
+    /// The sum over the experts of each token, `[width, tokens]`.
+    pub(crate) fn sum_of_experts(&mut self, weighted: TensorId) -> TensorId {
         let desc = self.b.desc(weighted);
         let [width, used, tokens, _] = desc.extents;
         let strides = [desc.strides[0], desc.strides[2], desc.strides[3], desc.strides[3]];
@@ -295,63 +215,8 @@ impl GraphDraft<'_> {
         Ok(Some(self.b.mul(shared, gate)))
     }
 
-    fn biased_product(
-        &mut self,
-        stem: &str,
-        x: TensorId,
-        chosen: &ChosenExperts,
-        extents: [u64; 3],
-    ) -> Result<TensorId, Error> {
-        let product = self.expert_product(stem, x, chosen, extents)?;
-        let [_, into, count] = extents;
-        let biases = self.expert_biases(stem, chosen, [into, count])?;
-        Ok(biases.map_or(product, |biases| self.b.add(product, biases)))
-    }
-
-    fn expert_product(
-        &mut self,
-        stem: &str,
-        x: TensorId,
-        all: &ChosenExperts,
-        [from, into, count]: [u64; 3],
-    ) -> Result<TensorId, Error> {
-        let (name, chosen, extents) = (format!("{stem}.weight"), all.chosen, [from, into, count]);
-        let mut product = match &all.some {
-            None => {
-                let matrices = self.weight(&name, &extents)?;
-                self.tap_experts(&name, x, chosen, count);
-                self.b.mul_mat_id(matrices, x, chosen)
-            }
-            Some(some) => {
-                let content = WeightContent::Experts(Arc::clone(&some.experts));
-                let matrices = self.weight_of(&all.named(stem, "weight"), &name, &extents, content)?;
-                let matrices = matrices.ok_or(Error::MissingTensor(name))?;
-                self.b.mul_mat_some(matrices, x, some.here)
-            }
-        };
-        if let Some(scale) =
-            self.weight_from(&all.named(stem, "scale"), &format!("{stem}.scale"), &[count])?
-        {
-            let scale = self.b.reshape(scale, &[1, count]);
-            let scales = self.of_chosen(scale, chosen);
-            product = self.b.mul(product, scales);
-        }
-        self.adapted(stem, product, x, Some(chosen))
-    }
-
-    /// The biases of the chosen experts, `[into, used, tokens]`, if there are any.
-    fn expert_biases(
-        &mut self,
-        stem: &str,
-        all: &ChosenExperts,
-        extents: [u64; 2],
-    ) -> Result<Option<TensorId>, Error> {
-        let bias = self.weight_from(&all.named(stem, "bias"), &format!("{stem}.bias"), &extents)?;
-        Ok(bias.map(|bias| self.of_chosen(bias, all.chosen)))
-    }
-
     /// Rows of the chosen experts, `[row, used, tokens]`.
-    fn of_chosen(&mut self, table: TensorId, chosen: TensorId) -> TensorId {
+    pub(crate) fn of_chosen(&mut self, table: TensorId, chosen: TensorId) -> TensorId {
         let [used, tokens, ..] = self.b.desc(chosen).extents;
         let ids = self.b.reshape(chosen, &[used * tokens]);
         let rows = self.b.get_rows(table, ids);

@@ -40,7 +40,7 @@ impl GraphDraft<'_> {
         }
         let halves = self.b.node(Op::Cast { dtype: DType::F16 }, &[x]);
         let floats = self.b.node(Op::Cast { dtype: DType::F32 }, &[halves]);
-        self.casts.extend([halves, floats].into_iter().zip(parts));
+        self.assigned.extend([halves, floats].into_iter().zip(parts));
         floats
     }
 

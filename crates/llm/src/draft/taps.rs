@@ -50,7 +50,7 @@ impl GraphDraft<'_> {
     }
 
     /// As that, for matrices of experts.
-    pub(super) fn tap_experts(&mut self, name: &str, x: TensorId, chosen: TensorId, count: u64) {
+    pub(crate) fn tap_experts(&mut self, name: &str, x: TensorId, chosen: TensorId, count: u64) {
         if !self.is_tapped(name, x) {
             return;
         }

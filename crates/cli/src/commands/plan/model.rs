@@ -228,10 +228,20 @@ fn explain_parts(printer: &mut Printer, blueprint: &Blueprint) -> Result<(), Fai
         "\nplacement of the parts, which takes at most {:.1} % more time than the best:",
         100.0 * (decisions.seconds / decisions.bound - 1.0)
     ))?;
+    let count = blueprint.model().config().experts.map_or(0, |experts| experts.count);
     for PartDecision { part, device, next_best } in &decisions.parts {
-        let next = match next_best {
-            Some((other, extra)) => format!("next best {}, {:+.3} ms", machine.name(*other), 1e3 * extra),
-            None => "no other device has room".to_owned(),
+        let hot = match part {
+            ModelPart::Experts(layer) => blueprint.layout().hot[*layer].as_ref(),
+            _ => None,
+        };
+        let next = match (hot, next_best) {
+            (Some(HotExperts { device, experts }), _) => {
+                format!("{} of {count} are hot, on {}", experts.len(), machine.name(*device))
+            }
+            (None, Some((other, extra))) => {
+                format!("next best {}, {:+.3} ms", machine.name(*other), 1e3 * extra)
+            }
+            (None, None) => "no other device has room".to_owned(),
         };
         let part = match part {
             ModelPart::Input => "input".to_owned(),
@@ -241,12 +251,6 @@ fn explain_parts(printer: &mut Printer, blueprint: &Blueprint) -> Result<(), Fai
             ModelPart::Output => "output".to_owned(),
         };
         printer.line(format!("{part:<24}  {:<8}  {next}", machine.name(*device)))?;
-    }
-    let count = blueprint.model().config().experts.map_or(0, |experts| experts.count);
-    for (layer, hot) in blueprint.layout().hot.iter().enumerate() {
-        let Some(HotExperts { device, experts }) = hot else { continue };
-        let (name, hot) = (machine.name(*device), experts.len());
-        printer.line(format!("hot experts of layer {layer:<5}  {name:<8}  {hot} of {count}"))?;
     }
     Ok(())
 }
