@@ -25,8 +25,6 @@ pub(crate) enum Error {
     BadBackends { count: i32 },
     #[error("backend {backend} is of an unknown layout")]
     UnknownBackend { backend: usize },
-    #[error("copies of several graphs at a time are not supported")]
-    Parallel,
     #[error("a backend that is not the scheduler's")]
     ForeignBackend,
     #[error("no context of {bytes} bytes")]

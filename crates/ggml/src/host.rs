@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::raw::{
-    Backend, Buffer, BufferType, Context, DeviceHandle, InitParams, RawGraph, RawGraphView, RawTensor,
+    Backend, Buffer, BufferType, Context, DeviceHandle, Event, InitParams, RawGraph, RawGraphView, RawTensor,
 };
 use crate::symbols::Symbols;
 
@@ -156,6 +156,11 @@ functions! {
             (backend: *mut Backend, tensor: *const RawTensor, data: *mut c_void, offset: usize, bytes: usize);
         tensor_set_async = c"ggml_backend_tensor_set_async"
             (backend: *mut Backend, tensor: *mut RawTensor, data: *const c_void, offset: usize, bytes: usize);
+        event_new = c"ggml_backend_event_new" (device: *mut DeviceHandle) -> *mut Event;
+        event_free = c"ggml_backend_event_free" (event: *mut Event);
+        event_record = c"ggml_backend_event_record" (event: *mut Event, backend: *mut Backend);
+        event_synchronize = c"ggml_backend_event_synchronize" (event: *mut Event);
+        event_wait = c"ggml_backend_event_wait" (backend: *mut Backend, event: *mut Event);
         buffer_type = c"ggml_backend_buffer_get_type" (buffer: *mut Buffer) -> *mut BufferType;
         buffer_usage = c"ggml_backend_buffer_get_usage" (buffer: *mut Buffer) -> c_int;
         buffer_is_host = c"ggml_backend_buffer_is_host" (buffer: *mut Buffer) -> bool;

@@ -40,9 +40,9 @@ pub use exports::{
 };
 pub use graph_allocator::GgmlGraphAllocator;
 pub use raw::{
-    Backend, Buffer, BufferType, Context, DEVICE_CPU, DeviceHandle, EvalCallback, FLAG_INPUT, FLAG_OUTPUT,
-    InitParams, MAX_SRC, OP_NONE, RawGraph, RawGraphView, RawTensor, RawTensorAllocator, STATUS_ALLOC_FAILED,
-    STATUS_FAILED, STATUS_SUCCESS, USAGE_COMPUTE, USAGE_WEIGHTS,
+    Backend, Buffer, BufferType, Context, DEVICE_CPU, DeviceHandle, EvalCallback, Event, FLAG_INPUT,
+    FLAG_OUTPUT, InitParams, MAX_SRC, OP_NONE, RawGraph, RawGraphView, RawTensor, RawTensorAllocator,
+    STATUS_ALLOC_FAILED, STATUS_FAILED, STATUS_SUCCESS, USAGE_COMPUTE, USAGE_WEIGHTS,
 };
 pub use runtime::use_symbols;
 pub use scheduler::GgmlScheduler;

@@ -159,6 +159,8 @@ opaque! {
     Context
     /// `ggml_backend_device`.
     DeviceHandle
+    /// `ggml_backend_event`.
+    Event
 }
 
 /// A readable tensor of the host.

@@ -42,6 +42,8 @@ pub(crate) struct Interposer {
     pub(crate) plans: AtomicU64,
     /// What schedulers need, unless the program's own serve (`ORLOP_GGML_SCHED`).
     pub(crate) scheduler: Option<SchedulerHost>,
+    /// Schedulers for several graphs at a time are served, too.
+    pub(crate) is_parallel: bool,
 }
 
 static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
@@ -106,7 +108,9 @@ impl Interposer {
     fn new(host: Host, symbols: Symbols) -> Interposer {
         let value = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let log = value("ORLOP_GGML_LOG").is_some_and(|value| value != "0");
-        let schedules = value("ORLOP_GGML_SCHED").is_none_or(|value| value != "0");
+        let schedules = value("ORLOP_GGML_SCHED");
+        let is_parallel = schedules.as_ref().is_some_and(|value| value == "parallel");
+        let schedules = schedules.is_none_or(|value| value != "0");
         let found = host_function(
             symbols,
             c"ggml_op_can_inplace",
@@ -119,7 +123,16 @@ impl Interposer {
         };
         let scheduler = schedules.then(|| scheduler_of(&host, symbols)).flatten();
         let folder = value("ORLOP_GGML_PLAN").map(PathBuf::from);
-        Interposer { host, symbols, op_can_inplace, log, folder, plans: AtomicU64::new(0), scheduler }
+        Interposer {
+            host,
+            symbols,
+            op_can_inplace,
+            log,
+            folder,
+            plans: AtomicU64::new(0),
+            scheduler,
+            is_parallel,
+        }
     }
 
     /// Whether plans are logged or written.

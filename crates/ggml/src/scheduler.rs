@@ -2,6 +2,7 @@
 //!
 //! `place` chooses backends, `split` cuts the graph and lists copies: both are functions of the graph and of what `devices` knows
 //! about backends. `graph` applies the result to the host's graph, [`GgmlGraphAllocator`] gives it memory, `compute` runs it.
+//! Where several graphs run at a time, what is copied lies in a `ring` instead.
 
 mod compute;
 mod copies;
@@ -10,9 +11,10 @@ mod experts;
 mod graph;
 mod place;
 mod report;
+mod ring;
 mod split;
 
-use std::ffi::c_int;
+use std::ptr::{dangling_mut, null_mut};
 
 use crate::error::Error;
 use crate::graph_allocator::GgmlGraphAllocator;
@@ -24,6 +26,7 @@ use crate::runtime::Interposer;
 pub(crate) use compute::Observer;
 use devices::Devices;
 use graph::ScheduledGraph;
+use ring::Ring;
 
 /// The object behind `ggml_backend_sched_t`.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub struct GgmlScheduler {
     ours: &'static Interposer,
     devices: Devices,
     memory: GgmlGraphAllocator,
+    ring: Ring,
     offload: bool,
     pub(crate) observer: Option<Observer>,
     /// The backends that the user chose.
@@ -61,16 +65,15 @@ impl GgmlScheduler {
         parallel: bool,
         offload: bool,
     ) -> Result<GgmlScheduler, Error> {
-        if parallel {
-            return Err(Error::Parallel);
-        }
         let devices = Devices::new(&ours.host, functions, backends, bufts)?;
         let memory = GgmlGraphAllocator::new(ours, &devices.bufts)?;
+        let ring = Ring::new(&ours.host, &devices, parallel);
         let given = TensorMap::default();
         Ok(GgmlScheduler {
             ours,
             devices,
             memory,
+            ring,
             offload,
             observer: None,
             given,
@@ -88,7 +91,8 @@ impl GgmlScheduler {
     }
 
     pub(crate) fn buffer_bytes(&self, backend: *mut Backend) -> Result<usize, Error> {
-        Ok(self.memory.buffer_bytes(self.devices.position(backend)?))
+        let backend = self.devices.position(backend)?;
+        Ok(self.memory.buffer_bytes(backend) + self.ring.bytes(backend))
     }
 
     /// Splits of the last graph.
@@ -114,8 +118,12 @@ impl GgmlScheduler {
         self.state = State::Reset;
     }
 
-    pub(crate) fn synchronize(&self) {
+    /// Waits for all backends. Without graphs in flight, each takes the same place in the ring, and keeps its addresses.
+    pub(crate) fn synchronize(&mut self) {
         self.devices.synchronize();
+        if self.state != State::Allocated {
+            self.ring.rewind();
+        }
     }
 
     /// Places and splits a graph.
@@ -146,8 +154,14 @@ impl GgmlScheduler {
         // SAFETY: as this function.
         unsafe { self.split(graph) }?;
         let Some(scheduled) = &self.graph else { return Ok(Vec::new()) };
+        let in_ring = if self.ring.count > 1 { scheduled.in_ring() } else { Vec::new() };
+        // They take no part in the plan: any address will do.
+        in_ring.iter().for_each(|(tensor, _)| tensor.bind(null_mut(), dangling_mut::<usize>().cast()));
         let (graph, ids) = scheduled.in_memory();
-        self.memory.measure(graph, ids)
+        let sizes = self.memory.measure(graph, ids);
+        in_ring.iter().for_each(|(tensor, _)| tensor.unbind());
+        let needed = |(backend, bytes)| bytes + self.ring.needed(&self.devices, &in_ring, backend);
+        Ok(sizes?.into_iter().enumerate().map(needed).collect())
     }
 
     /// Allocates memory for a graph, and forgets it.
@@ -159,8 +173,13 @@ impl GgmlScheduler {
         // SAFETY: as this function.
         unsafe { self.split(graph) }?;
         if let Some(scheduled) = &self.graph {
+            let in_ring = if self.ring.count > 1 { scheduled.in_ring() } else { Vec::new() };
+            self.ring.grow(&self.devices, &in_ring)?;
+            self.ring.bind(&self.devices, &in_ring)?;
             let (graph, ids) = scheduled.in_memory();
-            self.memory.reserve(graph, ids)?;
+            let reserved = self.memory.reserve(graph, ids);
+            in_ring.iter().for_each(|(tensor, _)| tensor.unbind());
+            reserved?;
         }
         self.reset();
         Ok(())
@@ -174,6 +193,15 @@ impl GgmlScheduler {
         // SAFETY: as this function.
         unsafe { self.split(graph) }?;
         let Some(scheduled) = &self.graph else { return Ok(()) };
+        self.ring.advance();
+        if self.ring.count > 1 {
+            let in_ring = scheduled.in_ring();
+            self.ring.grow(&self.devices, &in_ring)?;
+            if scheduled.has_late_inputs() {
+                (0..self.devices.backends.len()).for_each(|backend| self.ring.wait(&self.devices, backend));
+            }
+            self.ring.bind(&self.devices, &in_ring)?;
+        }
         let (graph, ids) = scheduled.in_memory();
         self.memory.allocate_as(graph, ids, || self.devices.synchronize())?;
         self.state = State::Allocated;
@@ -194,12 +222,18 @@ impl GgmlScheduler {
         }
         let Some(scheduled) = &self.graph else { return Ok(()) };
         // SAFETY: as this function.
-        unsafe { compute::compute(&self.devices, scheduled, self.observer) }
+        unsafe { compute::compute(&self.devices, scheduled, &self.ring, self.observer) }
     }
 
-    /// Copies of each input, for graphs that run at a time.
-    pub(crate) fn copy_count(&self) -> c_int {
-        1
+    /// Graphs that may run at a time.
+    pub(crate) fn copy_count(&self) -> usize {
+        self.ring.count
+    }
+}
+
+impl Drop for GgmlScheduler {
+    fn drop(&mut self) {
+        self.ring.free_events(&self.devices);
     }
 }
 

@@ -74,6 +74,7 @@ pub unsafe extern "C" fn ggml_backend_sched_new(
     ) -> *mut GgmlScheduler;
     if let Runtime::Interposed(ours) = runtime()
         && ours.scheduler.is_some()
+        && (!parallel || ours.is_parallel)
     {
         let made = answer(null_mut(), || {
             let count = usize::try_from(count).map_err(|_| Error::BadBackends { count })?;
@@ -169,7 +170,7 @@ scheduler_exports! {
 
     /// Graphs that may run at a time.
     fn ggml_backend_sched_get_n_copies(scheduler) -> c_int, else 1, {
-        Ok(scheduler.copy_count())
+        Ok(scheduler.copy_count() as c_int)
     }
 
     /// The type of a backend's buffers.

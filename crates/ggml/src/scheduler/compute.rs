@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use super::devices::Devices;
 use super::experts::copy_experts;
 use super::graph::ScheduledGraph;
+use super::ring::Ring;
 use super::split::GraphSplit;
 use crate::error::Error;
 use crate::raw::{EvalCallback, FLAG_INPUT, RawGraphView, STATUS_SUCCESS, TensorRef};
@@ -31,6 +32,7 @@ impl Observer {
 pub(crate) unsafe fn compute(
     devices: &Devices,
     graph: &ScheduledGraph,
+    ring: &Ring,
     observer: Option<Observer>,
 ) -> Result<(), Error> {
     let mut before: Option<usize> = None;
@@ -39,9 +41,9 @@ pub(crate) unsafe fn compute(
         if split.copies.is_empty()
             && let Some(before) = before.filter(|before| *before != split.backend)
         {
-            devices.functions.synchronize(devices.backends[before]);
+            ring.wait(devices, before);
         }
-        copy_inputs(devices, graph, split, view);
+        copy_inputs(devices, graph, ring, split, view);
         if view.n_nodes > 0 {
             let continues = match observer {
                 None => run(devices, split.backend, *view).map(|()| true),
@@ -51,6 +53,7 @@ pub(crate) unsafe fn compute(
                 return Ok(());
             }
         }
+        ring.record(devices, split.backend);
         before = Some(split.backend);
     }
     Ok(())
@@ -65,19 +68,25 @@ fn run(devices: &Devices, backend: usize, mut view: RawGraphView) -> Result<(), 
 
 /// Copies what a split reads from other backends. The user's inputs are there already and come first: they travel while the
 /// results are still computed.
-fn copy_inputs(devices: &Devices, graph: &ScheduledGraph, split: &GraphSplit, view: &RawGraphView) {
+fn copy_inputs(
+    devices: &Devices,
+    graph: &ScheduledGraph,
+    ring: &Ring,
+    split: &GraphSplit,
+    view: &RawGraphView,
+) {
     let functions = devices.functions;
     let backend = devices.backends[split.backend];
     let copied = &graph.copies.copies[split.copies.clone()];
     let is_input = |tensor: TensorRef| tensor.flags() & FLAG_INPUT != 0;
     for tensor in copied.iter().filter(|tensor| is_input(tensor.original)) {
         // Copied before this returns: the user may write the next ones then.
-        functions.synchronize(backend);
+        ring.wait(devices, split.backend);
         functions.tensor_copy(tensor.original.as_ptr(), tensor.copy.as_ptr());
     }
     for tensor in copied.iter().filter(|tensor| !is_input(tensor.original)) {
         let Some(home) = graph.home(tensor.original) else { continue };
-        functions.synchronize(backend);
+        ring.order(devices, split.backend);
         if copy_experts(devices, graph, split, view, tensor) {
             continue;
         }

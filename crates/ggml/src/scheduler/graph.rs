@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use super::copies::Copies;
 use super::devices::Devices;
 use super::place::{Scene, TensorFacts, place};
+use super::ring::RingTensors;
 use super::split::{GraphSplit, split};
 use crate::error::Error;
 use crate::graph_allocator::Ids;
@@ -29,6 +30,7 @@ pub(crate) struct ScheduledGraph {
     node_ids: Vec<c_int>,
     leaves: Vec<*mut RawTensor>,
     leaf_ids: Vec<c_int>,
+    late_inputs: Vec<u32>,
 }
 
 impl ScheduledGraph {
@@ -78,6 +80,7 @@ impl ScheduledGraph {
             node_ids: Vec::new(),
             leaves: Vec::new(),
             leaf_ids: Vec::new(),
+            late_inputs: cut.late_inputs,
         };
         scheduled.list(given_graph);
         Ok(scheduled)
@@ -107,6 +110,24 @@ impl ScheduledGraph {
     /// Nodes of the given graph.
     pub(crate) fn node_count(&self) -> usize {
         self.tensors.nodes.len()
+    }
+
+    /// What lies in the ring where several graphs run at a time: copies, and inputs that are read late.
+    pub(crate) fn in_ring(&self) -> RingTensors {
+        let of = |split: &GraphSplit| {
+            let copies = &self.copies.copies[split.copies.clone()];
+            copies.iter().map(|copied| (copied.copy, split.backend)).collect::<Vec<_>>()
+        };
+        let late = self.late_inputs.iter().filter_map(|input| {
+            let (tensor, home) = (self.tensors.tensors[*input as usize], self.homes[*input as usize]);
+            Some((tensor, home?))
+        });
+        self.splits.iter().flat_map(of).chain(late).collect()
+    }
+
+    /// Whether inputs are read after a computation was started.
+    pub(crate) fn has_late_inputs(&self) -> bool {
+        !self.late_inputs.is_empty()
     }
 
     /// The tensors that are copied, and those that ggml would copy.

@@ -40,6 +40,9 @@ pub(crate) struct GraphSplits {
     pub(crate) splits: Vec<GraphSplit>,
     pub(crate) copies: Vec<TensorCopy>,
     pub(crate) reads: Vec<CopyRead>,
+    /// Inputs that devices read where they are, or copy when they get to it: the next graph's must lie elsewhere if it may be
+    /// prepared meanwhile.
+    pub(crate) late_inputs: Vec<u32>,
 }
 
 /// Splits a graph whose tensors have these backends.
@@ -50,6 +53,7 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
     let mut cut = GraphSplits::default();
     let mut known: HashMap<(u32, usize), (usize, u32)> = HashMap::new();
     let mut versions = vec![0u32; graph.tensors.len()];
+    let mut is_late = vec![false; graph.tensors.len()];
     for (step, node) in graph.nodes.iter().enumerate() {
         if scene.is_alias(*node) {
             continue;
@@ -86,10 +90,15 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
             cut.splits.push(GraphSplit { backend, nodes: start..step, copies });
         }
         for (slot, source, home) in sources {
-            if !is_far(source, home) {
+            let root = graph.roots[source as usize] as usize;
+            let is_far = is_far(source, home);
+            // The CPU runs while the program waits, and inputs themselves are copied while it waits.
+            let on_device = backend + 1 < scene.backends.count();
+            is_late[root] |= if is_far { !scene.facts[source as usize].is_input } else { on_device };
+            if !is_far {
                 continue;
             }
-            let version = versions[graph.roots[source as usize] as usize];
+            let version = versions[root];
             let copy = match known.get(&(source, backend)) {
                 Some((copy, of)) if *of == version => *copy,
                 _ => {
@@ -118,5 +127,10 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
         }
         (None, None) => {}
     }
+    let is_late = |root: &u32| {
+        let facts = scene.facts[*root as usize];
+        is_late[*root as usize] && facts.is_input && facts.memory.is_none()
+    };
+    cut.late_inputs = (0..graph.tensors.len() as u32).filter(is_late).collect();
     Ok(cut)
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use orlop_ggml::{
-    Backend, Buffer, BufferType, Context, DEVICE_CPU, DeviceHandle, GgmlScheduler, RawGraph, RawGraphView,
-    RawTensor, STATUS_FAILED, STATUS_SUCCESS,
+    Backend, Buffer, BufferType, Context, DEVICE_CPU, DeviceHandle, Event, GgmlScheduler, RawGraph,
+    RawGraphView, RawTensor, STATUS_FAILED, STATUS_SUCCESS,
 };
 
 use crate::host::{self, Kind, at};
@@ -35,8 +36,43 @@ pub(crate) struct MockBackend {
     pub(crate) is_lazy: bool,
     /// It fails.
     pub(crate) fails: bool,
-    pending: Mutex<Vec<*mut RawTensor>>,
+    /// It has events, and copies may arrive while it still runs.
+    pub(crate) has_events: bool,
+    pending: Mutex<Vec<Work>>,
+    /// How much work was done, and how much there was at all.
+    done: AtomicUsize,
     journal: Journal,
+}
+
+/// What a backend does when it gets to it. Tensors may be gone by then, their memory is not.
+enum Work {
+    /// An operation, its operands and its result.
+    Node(c_int, Vec<Words>, Words),
+    /// Reads a result.
+    Read(Words, Arc<Mutex<Vec<u32>>>),
+}
+
+/// The memory of a tensor.
+#[derive(Clone, Copy)]
+struct Words {
+    address: *mut u32,
+    count: usize,
+}
+
+impl Words {
+    fn of(tensor: *const RawTensor) -> Words {
+        Words { address: at(tensor).data.cast(), count: host::nbytes(tensor) / 4 }
+    }
+
+    fn get(self) -> Vec<u32> {
+        // SAFETY: the words are of a buffer of the host's, which checked their end; one thread uses it.
+        unsafe { std::slice::from_raw_parts(self.address, self.count) }.to_vec()
+    }
+
+    fn set(self, values: &[u32]) {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.count) }.copy_from_slice(values);
+    }
 }
 
 impl MockBackend {
@@ -55,12 +91,20 @@ impl MockBackend {
             takes: Vec::new(),
             is_lazy: name != "CPU",
             fails: false,
+            has_events: false,
             pending: Mutex::default(),
+            done: AtomicUsize::new(0),
             journal: journal.clone(),
         });
         let own = made.kind.as_ptr().addr();
         made.reads.push(own);
         made
+    }
+
+    /// Gives it events.
+    pub(crate) fn with_events(&mut self) {
+        self.has_events = true;
+        self.device = 3 as *mut DeviceHandle;
     }
 
     /// Sets the function that reorders nodes.
@@ -82,24 +126,52 @@ impl MockBackend {
     }
 
     fn finish(&self) {
-        for node in std::mem::take(&mut *self.pending.lock().unwrap()) {
-            if is_alias(at(node).op) {
-                continue;
-            }
-            for source in sources(node) {
-                let kind = host::kind_of(at(source).buffer).as_ptr().addr();
-                assert!(self.reads.contains(&kind), "{:?} reads foreign memory", self.name);
-            }
-            assert!(!self.lacks.contains(&at(node).op), "a backend lacks {}", at(node).op);
-            let sources: Vec<Vec<u32>> = sources(node).iter().map(|source| values(*source)).collect();
-            if let Some(result) = result(at(node).op, &sources, host::nbytes(node) / 4) {
-                set_values(node, &result);
+        self.finish_to(usize::MAX);
+    }
+
+    /// Does the work that was queued up to this number.
+    fn finish_to(&self, number: usize) {
+        let mut pending = self.pending.lock().unwrap();
+        let count = number.saturating_sub(self.done.load(Ordering::SeqCst)).min(pending.len());
+        for work in pending.drain(..count) {
+            match work {
+                Work::Node(op, operands, to) => {
+                    let operands: Vec<Vec<u32>> = operands.into_iter().map(Words::get).collect();
+                    to.set(&result(op, &operands, to.count).unwrap());
+                }
+                Work::Read(from, to) => *to.lock().unwrap() = from.get(),
             }
         }
+        self.done.fetch_add(count, Ordering::SeqCst);
+    }
+
+    /// Queues a node.
+    fn push(&self, node: *mut RawTensor) {
+        if is_alias(at(node).op) {
+            return;
+        }
+        for source in sources(node) {
+            let kind = host::kind_of(at(source).buffer).as_ptr().addr();
+            assert!(self.reads.contains(&kind), "{:?} reads foreign memory", self.name);
+        }
+        assert!(!self.lacks.contains(&at(node).op), "a backend lacks {}", at(node).op);
+        let operands = sources(node).into_iter().map(|source| Words::of(source)).collect();
+        self.pending.lock().unwrap().push(Work::Node(at(node).op, operands, Words::of(node)));
+    }
+
+    /// Reads a tensor when the backend gets to it.
+    pub(crate) fn read_later(&self, tensor: *mut RawTensor) -> Arc<Mutex<Vec<u32>>> {
+        let to = Arc::new(Mutex::new(Vec::new()));
+        self.pending.lock().unwrap().push(Work::Read(Words::of(tensor), to.clone()));
+        to
+    }
+
+    /// Work that is queued.
+    pub(crate) fn waiting(&self) -> usize {
+        self.pending.lock().unwrap().len()
     }
 }
 
-/// Where a tensor's memory is, as in a graph with a backend's own kind.
 fn backend<'a>(backend: *mut Backend) -> &'a MockBackend {
     // SAFETY: backends are boxes of the tests that outlive their schedulers.
     unsafe { &*backend.cast::<MockBackend>() }
@@ -127,15 +199,11 @@ pub(crate) fn result(op: c_int, sources: &[Vec<u32>], count: usize) -> Option<Ve
 }
 
 pub(crate) fn values(tensor: *mut RawTensor) -> Vec<u32> {
-    // SAFETY: the tensor has memory in a buffer of the host's, which checked its end; one thread uses it.
-    unsafe { std::slice::from_raw_parts(at(tensor).data.cast::<u32>(), host::nbytes(tensor) / 4) }.to_vec()
+    Words::of(tensor).get()
 }
 
 pub(crate) fn set_values(tensor: *mut RawTensor, values: &[u32]) {
-    // SAFETY: as above.
-    let to =
-        unsafe { std::slice::from_raw_parts_mut(at(tensor).data.cast::<u32>(), host::nbytes(tensor) / 4) };
-    to.copy_from_slice(values);
+    Words::of(tensor).set(values);
 }
 
 /// Memory of a backend for tensors that are there before the graph, such as weights.
@@ -233,7 +301,7 @@ extern "C" fn graph_compute_async(of: *mut Backend, graph: *mut RawGraphView) ->
     // SAFETY: as above: it has as many nodes as it says.
     let nodes = unsafe { std::slice::from_raw_parts(graph.nodes, graph.n_nodes as usize) };
     of.note(format!("{} computes {}", of.name.to_str().unwrap(), nodes.len()));
-    of.pending.lock().unwrap().extend(nodes);
+    nodes.iter().for_each(|node| of.push(*node));
     if !of.is_lazy {
         of.finish();
     }
@@ -273,7 +341,9 @@ extern "C" fn tensor_copy_async(
     to: *mut RawTensor,
 ) {
     backend(source).finish();
-    backend(destination).finish();
+    if !backend(destination).has_events {
+        backend(destination).finish();
+    }
     tensor_copy(from.cast_mut(), to);
 }
 
@@ -304,6 +374,44 @@ extern "C" fn tensor_set_async(
     let to = at(tensor).data.wrapping_byte_add(offset).cast::<u8>();
     // SAFETY: the library passes bytes of a weight that has memory; they end inside the tensor.
     unsafe { std::ptr::copy_nonoverlapping(data.cast::<u8>(), to, bytes) };
+}
+
+/// A point in a backend's queue.
+struct MockEvent(Mutex<Option<(*const MockBackend, usize)>>);
+
+fn event<'a>(of: *mut Event) -> &'a MockEvent {
+    // SAFETY: events are made by `event_new`, and freed with their scheduler.
+    unsafe { &*of.cast::<MockEvent>() }
+}
+
+/// Devices with events are 3.
+extern "C" fn event_new(device: *mut DeviceHandle) -> *mut Event {
+    match device.addr() {
+        3 => Box::into_raw(Box::new(MockEvent(Mutex::new(None)))).cast(),
+        _ => null_mut(),
+    }
+}
+
+extern "C" fn event_free(of: *mut Event) {
+    // SAFETY: it was made by `event_new`, and is not used again.
+    drop(unsafe { Box::from_raw(of.cast::<MockEvent>()) });
+}
+
+extern "C" fn event_record(of: *mut Event, on: *mut Backend) {
+    let on = backend(on);
+    let number = on.done.load(Ordering::SeqCst) + on.waiting();
+    *event(of).0.lock().unwrap() = Some((on, number));
+}
+
+extern "C" fn event_synchronize(of: *mut Event) {
+    if let Some((on, number)) = *event(of).0.lock().unwrap() {
+        // SAFETY: backends outlive the schedulers over them.
+        unsafe { &*on }.finish_to(number);
+    }
+}
+
+extern "C" fn event_wait(_waits: *mut Backend, of: *mut Event) {
+    event_synchronize(of);
 }
 
 extern "C" fn buffer_type(of: *mut Buffer) -> *mut BufferType {
@@ -355,6 +463,11 @@ pub(crate) fn symbols(name: &CStr) -> *const c_void {
         "ggml_backend_tensor_copy_async" => tensor_copy_async as *const c_void,
         "ggml_backend_tensor_get_async" => tensor_get_async as *const c_void,
         "ggml_backend_tensor_set_async" => tensor_set_async as *const c_void,
+        "ggml_backend_event_new" => event_new as *const c_void,
+        "ggml_backend_event_free" => event_free as *const c_void,
+        "ggml_backend_event_record" => event_record as *const c_void,
+        "ggml_backend_event_synchronize" => event_synchronize as *const c_void,
+        "ggml_backend_event_wait" => event_wait as *const c_void,
         "ggml_backend_buffer_get_type" => buffer_type as *const c_void,
         "ggml_backend_buffer_get_usage" => buffer_usage as *const c_void,
         "ggml_backend_buffer_is_host" => buffer_is_host as *const c_void,

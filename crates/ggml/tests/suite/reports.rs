@@ -40,6 +40,17 @@ fn splits_and_copies_are_logged_and_schedules_can_be_left_to_the_program() {
 }
 
 #[test]
+fn several_graphs_run_at_a_time_where_that_is_asked_for() {
+    for test in [
+        "schedules::graphs_that_run_at_a_time_keep_their_inputs_apart",
+        "schedules::an_input_that_a_device_reads_where_it_is_lies_elsewhere_for_the_next_graph",
+    ] {
+        let said = run(test, &[("ORLOP_GGML_SCHED", "parallel"), ("ORLOP_GGML_LOG", "1")]);
+        assert!(said.contains("orlop: schedule "), "{test}: {said}");
+    }
+}
+
+#[test]
 fn plans_are_written_as_graphs_that_can_be_planned_again() {
     let folder = std::env::temp_dir().join(format!("orlop-ggml-{}", std::process::id()));
     run(TWO_KINDS, &[("ORLOP_GGML_PLAN", folder.to_str().unwrap())]);

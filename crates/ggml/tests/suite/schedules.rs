@@ -9,10 +9,10 @@ use orlop_ggml::{
     USAGE_COMPUTE, USAGE_WEIGHTS, ggml_backend_sched_alloc_graph, ggml_backend_sched_free,
     ggml_backend_sched_get_backend, ggml_backend_sched_get_buffer_size, ggml_backend_sched_get_buffer_type,
     ggml_backend_sched_get_n_backends, ggml_backend_sched_get_n_copies, ggml_backend_sched_get_n_splits,
-    ggml_backend_sched_get_tensor_backend, ggml_backend_sched_graph_compute, ggml_backend_sched_new,
-    ggml_backend_sched_reserve, ggml_backend_sched_reserve_size, ggml_backend_sched_reset,
-    ggml_backend_sched_set_eval_callback, ggml_backend_sched_set_tensor_backend,
-    ggml_backend_sched_split_graph, ggml_backend_sched_synchronize,
+    ggml_backend_sched_get_tensor_backend, ggml_backend_sched_graph_compute,
+    ggml_backend_sched_graph_compute_async, ggml_backend_sched_new, ggml_backend_sched_reserve,
+    ggml_backend_sched_reserve_size, ggml_backend_sched_reset, ggml_backend_sched_set_eval_callback,
+    ggml_backend_sched_set_tensor_backend, ggml_backend_sched_split_graph, ggml_backend_sched_synchronize,
 };
 
 use crate::backends::{Journal, MockBackend, hold, set_values, values, watch};
@@ -40,6 +40,18 @@ impl Drop for Machine {
 impl Machine {
     /// Devices with these names and a CPU; `change` sets what they can do.
     pub(crate) fn new(names: &[&str], change: impl FnOnce(&mut [Box<MockBackend>])) -> Machine {
+        Machine::of(names, false, change)
+    }
+
+    /// A machine whose scheduler runs several graphs at a time, on devices with events.
+    fn parallel(names: &[&str]) -> Machine {
+        Machine::of(names, true, |backends| {
+            let devices = backends.len() - 1;
+            backends[..devices].iter_mut().for_each(|device| device.with_events());
+        })
+    }
+
+    fn of(names: &[&str], parallel: bool, change: impl FnOnce(&mut [Box<MockBackend>])) -> Machine {
         let journal = Journal::default();
         let names = names.iter().chain(&["CPU"]);
         let mut backends: Vec<_> = names.map(|name| MockBackend::new(name, &journal)).collect();
@@ -47,7 +59,7 @@ impl Machine {
         // A rig tells the library where the host's functions are.
         drop(Rig::new());
         backends.iter().for_each(|backend| watch(backend));
-        let scheduler = scheduler(&backends, false);
+        let scheduler = scheduler(&backends, parallel);
         Machine { scheduler, backends, journal, held: Vec::new() }
     }
 
@@ -130,6 +142,17 @@ fn model() -> Model {
     let rig = Rig::new();
     let input = rig.input(64);
     let weights = [rig.leaf(64), rig.leaf(64)];
+    model_of(rig, input, weights)
+}
+
+/// A model with weights of another one.
+fn model_over(weights: [*mut RawTensor; 2]) -> Model {
+    let rig = Rig::new();
+    let input = rig.input(64);
+    model_of(rig, input, weights)
+}
+
+fn model_of(rig: Rig, input: *mut RawTensor, weights: [*mut RawTensor; 2]) -> Model {
     let first = rig.map("MUL_MAT", &[input, weights[0]]);
     let sum = rig.map("ADD", &[first, input]);
     let second = rig.map("MUL_MAT", &[sum, weights[1]]);
@@ -363,6 +386,89 @@ unsafe extern "C" fn watcher(tensor: *mut RawTensor, ask: bool, data: *mut c_voi
     if ask { tensor == watcher.wanted } else { watcher.continues }
 }
 
+/// Whether this process asks for schedulers of several graphs at a time; else they are the program's own.
+fn serves_parallel() -> bool {
+    std::env::var_os("ORLOP_GGML_SCHED").is_some_and(|value| value == "parallel")
+}
+
+#[test]
+fn graphs_that_run_at_a_time_keep_their_inputs_apart() {
+    let first = model();
+    let mut machine = Machine::parallel(&["A", "B"]);
+    if !serves_parallel() {
+        return assert_eq!(machine.scheduler, std::ptr::dangling_mut());
+    }
+    machine.hold(&[first.weights[0]], 0, USAGE_WEIGHTS);
+    machine.hold(&[first.weights[1]], 1, USAGE_WEIGHTS);
+    assert!(machine.reserve(&first.rig));
+    let reserved = [0, 1, 2].map(|backend| machine.bytes(backend));
+    let mut sizes = [0; 3];
+    // SAFETY: both live, and there are as many sizes as backends.
+    unsafe { ggml_backend_sched_reserve_size(machine.scheduler, first.rig.graph, sizes.as_mut_ptr()) };
+    assert_eq!(sizes, reserved);
+    fill(first.weights[0], 70);
+    fill(first.weights[1], 900);
+    let mut kept = Vec::new();
+    let mut in_flight = 0;
+    for round in 0..9 {
+        // A graph of its own each, over the same weights.
+        let next = model_over(first.weights);
+        assert!(machine.allocate(&next.rig));
+        fill(next.input, 5 + round);
+        let expected = expected(&next);
+        // SAFETY: both live.
+        let status = unsafe { ggml_backend_sched_graph_compute_async(machine.scheduler, next.rig.graph) };
+        assert_eq!(status, STATUS_SUCCESS);
+        kept.push((machine.backends[1].read_later(next.nodes[3]), expected, next));
+        in_flight += machine.backends[1].waiting();
+        machine.reset();
+    }
+    assert!(in_flight > 9 * 4, "work of several graphs was queued");
+    // SAFETY: it lives.
+    unsafe { ggml_backend_sched_synchronize(machine.scheduler) };
+    for (found, expected, _) in &kept {
+        assert_eq!(*found.lock().unwrap(), *expected);
+    }
+    assert_eq!([0, 1, 2].map(|backend| machine.bytes(backend)), reserved);
+    // SAFETY: it lives.
+    assert_eq!(unsafe { ggml_backend_sched_get_n_copies(machine.scheduler) }, 3);
+}
+
+#[test]
+fn an_input_that_a_device_reads_where_it_is_lies_elsewhere_for_the_next_graph() {
+    let mut machine = Machine::of(&["A"], true, |backends| {
+        let cpu = backends[1].kind.as_ptr().addr();
+        backends[0].with_events();
+        backends[0].reads.push(cpu);
+    });
+    if !serves_parallel() {
+        return assert_eq!(machine.scheduler, std::ptr::dangling_mut());
+    }
+    let weights = Rig::new();
+    let weight = weights.leaf(64);
+    machine.hold(&[weight], 0, USAGE_WEIGHTS);
+    fill(weight, 8);
+    let mut kept = Vec::new();
+    for round in 0..5 {
+        let rig = Rig::new();
+        let input = rig.input(64);
+        let product = rig.map("MUL_MAT", &[input, weight]);
+        rig.output(product);
+        assert!(machine.allocate(&rig));
+        fill(input, round);
+        let sources = [values(input), values(weight)];
+        let expected = crate::backends::result(host::op("MUL_MAT"), &sources, 16).unwrap();
+        // SAFETY: both live.
+        let status = unsafe { ggml_backend_sched_graph_compute_async(machine.scheduler, rig.graph) };
+        assert_eq!((status, machine.splits()), (STATUS_SUCCESS, 1));
+        kept.push((machine.backends[0].read_later(product), expected, rig));
+        machine.reset();
+    }
+    // SAFETY: it lives.
+    unsafe { ggml_backend_sched_synchronize(machine.scheduler) };
+    assert!(kept.iter().all(|(found, expected, _)| *found.lock().unwrap() == *expected));
+}
+
 #[test]
 fn observers_are_asked_in_order_and_may_cancel() {
     for continues in [true, false] {
@@ -445,8 +551,6 @@ fn unknown_backends_and_foreign_schedulers_are_the_programs_own() {
     let journal = Journal::default();
     let mut backends = vec![MockBackend::new("A", &journal), MockBackend::new("CPU", &journal)];
     let foreign = std::ptr::dangling_mut();
-    // Copies of several graphs at a time are left to the program.
-    assert_eq!(scheduler(&backends, true), foreign);
     backends[0].make_strange();
     assert_eq!(scheduler(&backends, false), foreign);
     backends.truncate(1);
