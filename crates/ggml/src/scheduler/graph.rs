@@ -95,15 +95,21 @@ impl ScheduledGraph {
                 self.nodes.extend([copied.marker.as_ptr(), copied.copy.as_ptr()]);
                 self.node_ids.extend([home as c_int, split.backend as c_int]);
             }
-            for node in nodes.by_ref().take(split.nodes.len()) {
-                let home = self.home(node).unwrap_or(split.backend);
+            for position in split.nodes.clone() {
+                let Some(node) = nodes.next() else { break };
+                // Its backend may have reordered the split.
+                let number = self.tensors.nodes[position];
+                let home = match self.tensors.tensors[number as usize] == node {
+                    true => self.homes[number as usize],
+                    false => self.home(node),
+                };
                 self.nodes.push(node.as_ptr());
-                self.node_ids.push(home as c_int);
+                self.node_ids.push(home.unwrap_or(split.backend) as c_int);
             }
         }
-        for leaf in graph.leaves().flatten() {
-            self.leaves.push(leaf.as_ptr());
-            self.leaf_ids.push(self.home(leaf).unwrap_or(0) as c_int);
+        for number in &self.tensors.leaves {
+            self.leaves.push(self.tensors.tensors[*number as usize].as_ptr());
+            self.leaf_ids.push(self.homes[*number as usize].unwrap_or(0) as c_int);
         }
     }
 

@@ -111,31 +111,23 @@ impl Placing<'_> {
         self.scene.backends.count() - 1
     }
 
-    /// The nodes that compute something, with their positions.
-    fn computed(&self) -> impl DoubleEndedIterator<Item = (usize, u32)> + use<'_> {
-        let nodes = self.scene.graph.nodes.iter().copied().enumerate();
-        nodes.filter(|(_, node)| !self.scene.is_alias(*node))
-    }
-
     /// Tensors that have memory, inputs, and operations with weights.
     fn by_location(&mut self) -> Result<(), Error> {
         let graph = self.scene.graph;
         for leaf in &graph.leaves {
-            self.locate(*leaf, &[])?;
+            self.locate(*leaf, std::iter::empty())?;
         }
         for (step, node) in graph.nodes.iter().enumerate() {
-            let sources: Vec<u32> = graph.reads(step).collect();
-            self.locate(*node, &sources)?;
+            self.locate(*node, graph.reads(step))?;
         }
         Ok(())
     }
 
-    fn locate(&mut self, tensor: u32, sources: &[u32]) -> Result<(), Error> {
+    fn locate(&mut self, tensor: u32, sources: impl Iterator<Item = u32>) -> Result<(), Error> {
         if self.home(tensor).is_some() {
             return Ok(());
         }
-        let facts = self.scene.facts[tensor as usize];
-        let home = match facts {
+        let home = match self.scene.facts[tensor as usize] {
             TensorFacts { memory: Some(memory), .. } => {
                 let found = self.first_at(memory, tensor);
                 let name = || self.scene.graph.tensors[tensor as usize].name();
@@ -157,10 +149,10 @@ impl Placing<'_> {
     }
 
     /// The backend at the first operand with weights, or one that takes the operation over from the CPU.
-    fn at_weights(&self, tensor: u32, sources: &[u32]) -> Option<usize> {
-        let facts = |source: &&u32| self.scene.facts[**source as usize];
-        let weights = sources.iter().find(|source| facts(source).is_weight)?;
-        let memory = facts(&weights).memory?;
+    fn at_weights(&self, tensor: u32, mut sources: impl Iterator<Item = u32>) -> Option<usize> {
+        let facts = |source: u32| &self.scene.facts[source as usize];
+        let weights = sources.find(|source| facts(*source).is_weight)?;
+        let memory = facts(weights).memory?;
         let home = self.first_at(memory, tensor);
         let takes =
             |backend: &usize| self.runs(*backend, tensor) && self.scene.backends.takes_over(*backend, tensor);
@@ -172,11 +164,12 @@ impl Placing<'_> {
     /// Nodes without a backend join their neighbours: first those of devices, down and up, then all.
     fn spread(&mut self) {
         let last = self.last();
-        let nodes: Vec<u32> = self.computed().map(|(_, node)| node).collect();
+        let (graph, scene) = (self.scene.graph, self.scene);
+        let computed = || graph.nodes.iter().filter(|node| !scene.is_alias(**node));
         for skips_cpu in [true, false] {
             let carried = |home: usize| (!skips_cpu || home != last).then_some(home);
-            self.sweep(nodes.iter(), carried);
-            self.sweep(nodes.iter().rev(), carried);
+            self.sweep(computed(), carried);
+            self.sweep(computed().rev(), carried);
         }
     }
 
@@ -197,31 +190,29 @@ impl Placing<'_> {
     /// computes runs where most of its operands can be read.
     fn prefer_first(&mut self) {
         let backends = self.scene.backends;
-        let nodes: Vec<(usize, u32)> = self.computed().collect();
-        for (step, node) in nodes {
-            let mut sources = self.scene.graph.reads(step);
-            self.homes[node as usize] = match self.home(node) {
+        for (step, node) in self.scene.graph.nodes.iter().enumerate() {
+            if self.scene.is_alias(*node) {
+                continue;
+            }
+            let sources = || self.scene.graph.reads(step);
+            self.homes[*node as usize] = match self.home(*node) {
                 Some(home) => {
                     let mut earlier =
                         (0..home).filter(|earlier| backends.kind(*earlier) == backends.kind(home));
                     let better = earlier.find(|earlier| {
-                        let mut sources = self.scene.graph.reads(step);
-                        self.runs(*earlier, node) && sources.all(|source| self.is_near(*earlier, source))
+                        self.runs(*earlier, *node) && sources().all(|source| self.is_near(*earlier, source))
                     });
                     better.or(Some(home))
                 }
                 None => {
-                    let sources: Vec<u32> = sources.by_ref().collect();
                     let near = |backend: usize| {
-                        let placed =
-                            |source: &&u32| self.home(**source).or(self.root_home(**source)).is_some();
-                        sources.iter().filter(placed).filter(|source| self.is_near(backend, **source)).count()
+                        let placed = |source: &u32| self.home(*source).or(self.root_home(*source)).is_some();
+                        sources().filter(placed).filter(|source| self.is_near(backend, *source)).count()
                     };
-                    let able = (0..backends.count()).filter(|backend| self.runs(*backend, node));
+                    let able = (0..backends.count()).filter(|backend| self.runs(*backend, *node));
                     // Of equals, the first.
-                    able.map(|backend| (near(backend), std::cmp::Reverse(backend)))
-                        .max()
-                        .map(|(_, backend)| backend.0)
+                    let best = able.map(|backend| (near(backend), std::cmp::Reverse(backend))).max();
+                    best.map(|(_, backend)| backend.0)
                 }
             };
         }

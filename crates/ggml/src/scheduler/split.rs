@@ -65,17 +65,16 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
         let backend = home_of(*node)?;
         let is_far =
             |source: u32, home: usize| home != backend && !scene.can_read(backend, source, Some(home));
-        let mut sources = Vec::new();
-        for (slot, source) in
-            graph.sources[step].iter().enumerate().filter(|(_, source)| **source != NO_TENSOR)
-        {
-            sources.push((slot, *source, home_of(*source)?));
-        }
+        let sources = || {
+            let slots = graph.sources[step].iter().copied().enumerate();
+            slots.filter(|(_, source)| *source != NO_TENSOR)
+        };
         // The memory of copied weights is free for those of the next split.
         let has_far_weights = || {
-            sources
-                .iter()
-                .any(|(_, source, home)| scene.facts[*source as usize].is_weight && is_far(*source, *home))
+            sources().any(|(_, source)| {
+                let home = homes[source as usize];
+                scene.facts[source as usize].is_weight && home.is_some_and(|home| is_far(source, home))
+            })
         };
         let continues = cut.splits.last().is_some_and(|current: &GraphSplit| {
             current.backend == backend && (current.copies.is_empty() || !has_far_weights())
@@ -89,7 +88,8 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
             let copies = cut.copies.len()..cut.copies.len();
             cut.splits.push(GraphSplit { backend, nodes: start..step, copies });
         }
-        for (slot, source, home) in sources {
+        for (slot, source) in sources() {
+            let home = home_of(source)?;
             let root = graph.roots[source as usize] as usize;
             let is_far = is_far(source, home);
             // The CPU runs while the program waits, and inputs themselves are copied while it waits.
