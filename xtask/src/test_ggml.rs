@@ -1,4 +1,4 @@
-//! `cargo xtask test --on ggml`: llama.cpp as shared libraries, with Orlop's allocator instead of ggml's.
+//! `cargo xtask test --on ggml`: llama.cpp as shared libraries, with Orlop's allocator and scheduler instead of ggml's.
 
 use std::fs;
 use std::io::Write;
@@ -119,16 +119,19 @@ impl Setting {
         ask(&mut command, &self.prompts)
     }
 
-    /// Whether the loader binds the calls of ggml's scheduler to this library.
+    /// Whether the loader binds calls of llama.cpp's and of ggml's libraries to this library.
     fn is_in_place(&self) -> Result<bool> {
         let mut command = self.driver(true);
         command.arg("tokens").arg("-m").arg(&self.model).env("LD_DEBUG", "bindings");
         let log = ask(&mut command, "")?.log;
         let bound = log.lines().filter(|line| {
-            line.contains("libggml-base.so") && line.contains("orlop_ggml") && line.contains("`ggml_gallocr_")
+            let any = |names: [&str; 2]| names.iter().any(|name| line.contains(name));
+            line.contains("orlop_ggml")
+                && any(["libllama.so", "libggml-base.so"])
+                && any(["`ggml_gallocr_", "`ggml_backend_sched_"])
         });
         let bound = bound.count();
-        println!("functions that libggml-base.so takes from Orlop   {bound}{}", mark(bound > 0));
+        println!("functions that llama.cpp takes from Orlop   {bound}{}", mark(bound > 0));
         Ok(bound > 0)
     }
 
