@@ -1,7 +1,8 @@
-//! Runs the conformance set on a real server of ggml, and measures llama.cpp's client and Orlop's alternately on the same
+//! Measures Orlop at both ends, plain and encrypted, runs the conformance set on a real server of ggml, and measures llama.cpp's client and Orlop's alternately on the same
 //! servers, over relays that delay every byte: `peer FOLDER ORLOP MODEL [ROUNDS]`, where FOLDER has llama.cpp's programs.
 
 use std::error::Error;
+use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,6 +26,7 @@ fn main() -> Result<()> {
     };
     let rounds = rest.first().map_or(Ok(2), |rounds| rounds.parse())?;
     let peer = Peer { folder: folder.into(), orlop: orlop.into(), model: model.clone() };
+    both_ends(&peer, rounds)?;
     conformance(&peer)?;
     println!("{:>7} {:>6} | {:>22} | {:>22} | ratio", "remotes", "RTT", "llama.cpp pp, tg", "orlop pp, tg");
     for remotes in [1, 2, 4] {
@@ -79,9 +81,8 @@ impl Peer {
     /// Tokens a second of this client.
     fn ours(&self, servers: &[SocketAddr]) -> Result<[f64; 2]> {
         let names: Vec<String> = servers.iter().map(|server| format!("rpc:{server}")).collect();
-        let mut command = Command::new(&self.orlop);
-        command.args(["bench", "-m", &self.model, "-c", "512", "-ub", "256", "-r", "1", "--json"]);
-        command.args(["-p", TOKENS[0], "-n", TOKENS[1], "--device", &names.join(",")]);
+        let devices = names.join(",");
+        let mut extra = vec!["--device".to_owned(), devices];
         if names.len() > 1 {
             let layers = self.layers()?;
             let cut = |index: usize| index * layers / names.len();
@@ -89,10 +90,19 @@ impl Peer {
                 |(index, name): (usize, &String)| format!("layers:{}..{}={name}", cut(index), cut(index + 1));
             let mut places: Vec<String> = names.iter().enumerate().map(part).collect();
             places.push(format!("input={},output={}", names[0], names[names.len() - 1]));
-            command.args(["--place", &places.join(",")]);
+            extra.extend(["--place".to_owned(), places.join(",")]);
         }
+        self.bench(&extra)
+    }
+
+    /// Tokens a second of Orlop: prompt and generation.
+    fn bench(&self, extra: &[String]) -> Result<[f64; 2]> {
+        let mut command = Command::new(&self.orlop);
+        command.args(["bench", "-m", &self.model, "-c", "512", "-ub", "256", "-r", "1", "--json"]);
+        command.args(["-p", TOKENS[0], "-n", TOKENS[1]]).args(extra);
         let text = output(&mut command)?;
-        let mut speeds = numbers(&text, "tokens_per_second");
+        // With the quotation mark: predictions are there, too.
+        let mut speeds = numbers(&text, "\"tokens_per_second");
         Ok([speeds.next().ok_or("no prompt")?, speeds.next().ok_or("no generation")?])
     }
 
@@ -133,6 +143,48 @@ fn numbers<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = f64> + 'a {
         let digits = behind.trim_start_matches(['"', ':', ' ', '\n']);
         digits.split([',', '}', '\n']).next()?.trim().parse().ok()
     })
+}
+
+/// Orlop's own server with one thread, on a free port.
+fn own(peer: &Peer, key: &[String]) -> Result<Served> {
+    let mut command = Command::new(&peer.orlop);
+    command.args(["serve-rpc", "--port", "0", "-t", "1"]).args(key).stdout(Stdio::piped());
+    let mut process = command.spawn()?;
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let address = line.split([' ', ',']).find_map(|word| word.parse().ok()).ok_or(line)?;
+    Ok(Served { process, address })
+}
+
+/// The speed of one thread here, over a server of Orlop's own, and over one with a key: the best of the rounds, and the least.
+fn both_ends(peer: &Peer, rounds: usize) -> Result<()> {
+    let file = std::env::temp_dir().join(format!("orlop-rpc-key-{}", std::process::id()));
+    std::fs::write(&file, "5a".repeat(32))?;
+    let key = ["--rpc-key-file".to_owned(), file.display().to_string()];
+    let served = [own(peer, &[])?, own(peer, &key)?];
+    let [plain, encrypted] =
+        [0, 1].map(|index| vec!["--device".to_owned(), format!("rpc:{}", served[index].address)]);
+    let local = ["-t", "1", "--precision", "int8"].map(str::to_owned).to_vec();
+    let kinds = [("local", local), ("remote", plain), ("encrypted", [encrypted, key.to_vec()].concat())];
+    let mut speeds = vec![Vec::new(); kinds.len()];
+    for _ in 0..rounds {
+        for ((_, extra), speeds) in kinds.iter().zip(&mut speeds) {
+            speeds.push(peer.bench(extra)?);
+        }
+    }
+    std::fs::remove_file(&file)?;
+    let range = |speeds: &[[f64; 2]], test: usize| {
+        let of_test = || speeds.iter().map(move |speed| speed[test]);
+        (of_test().fold(f64::MAX, f64::min), of_test().fold(0.0, f64::max))
+    };
+    for ((name, _), found) in kinds.iter().zip(&speeds) {
+        let [prompt, token] = [0, 1].map(|test| {
+            let (least, most) = range(found, test);
+            format!("{most:.1} (from {least:.1}), {:.2} of local", most / range(&speeds[0], test).1)
+        });
+        println!("both ends, {name:<9} | prompt {prompt} | generation {token}");
+    }
+    Ok(())
 }
 
 /// The set on one server. Differences that follow from ggml's kernels are counted apart.
