@@ -125,12 +125,17 @@ impl HubError {
 
     /// Whether another name, quantization, token or address is needed.
     pub fn is_about_request(&self) -> bool {
-        match self {
-            HubError::Name { .. } | HubError::Endpoint(_) | HubError::Token => true,
-            HubError::NoRepository { .. } | HubError::NotAllowed { .. } => true,
-            HubError::NoFile { .. } | HubError::NoGguf { .. } | HubError::MissingPart { .. } => true,
-            _ => false,
-        }
+        matches!(
+            self,
+            HubError::Name { .. }
+                | HubError::Endpoint(_)
+                | HubError::Token
+                | HubError::NoRepository { .. }
+                | HubError::NotAllowed { .. }
+                | HubError::NoFile { .. }
+                | HubError::NoGguf { .. }
+                | HubError::MissingPart { .. }
+        )
     }
 
     /// Whether the same request may succeed later.
