@@ -1,6 +1,6 @@
 //! Weights in the layout that a device's products are fastest with: copies of what a client has set.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +21,7 @@ pub(super) struct PackedWeight {
     spot: Spot,
     source: Arc<dyn Buffer>,
     place: StoredTensor,
+    bytes: u64,
     /// How often the source was written when it was copied.
     copied: AtomicU64,
 }
@@ -32,7 +33,7 @@ impl PackedWeight {
 
     /// Bytes that it takes.
     pub(super) fn bytes(&self) -> u64 {
-        self.place.slot().buffer.bytes()
+        self.bytes
     }
 
     /// Copies the weight again if its buffer was written since.
@@ -74,7 +75,8 @@ impl PackedWeights {
     }
 
     /// A copy of the first operand of each product for which it is worth one: the operand is quantized, the device has a layout
-    /// for it, no node of the graph writes into its buffer, and there is memory left.
+    /// for it, no node of the graph writes into its buffer, and there is memory left. Copies of what lies in one buffer lie
+    /// in one, too: a run claims each buffer that it touches.
     pub(super) fn of_nodes(
         &mut self,
         device: &dyn Device,
@@ -86,39 +88,66 @@ impl PackedWeights {
         let Some(layout) = device.buffer_types(Role::Weight).iter().find(own) else {
             return Ok(vec![None; nodes.len()]);
         };
-        let written = |buffer: u64| nodes.iter().any(|node| node.result.buffer == buffer);
-        let mut kept: HashMap<u64, bool> = HashMap::new();
-        let mut found = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            found.push(None);
-            let Some(spot) = candidate(node) else { continue };
-            if *kept.entry(spot.buffer).or_insert_with(|| written(spot.buffer))
-                || !takes(device, layout, node)
-            {
-                continue;
+        let written: HashSet<u64> = nodes.iter().map(|node| node.result.buffer).collect();
+        let spot_of = |node| {
+            let spot = candidate(node).filter(|spot| !written.contains(&spot.buffer))?;
+            takes(device, layout, node).then_some(spot)
+        };
+        let spots: Vec<Option<Spot>> = nodes.iter().map(spot_of).collect();
+        let (mut seen, mut new) = (HashSet::new(), BTreeMap::<u64, Vec<Spot>>::new());
+        for spot in spots.iter().flatten().filter(|spot| !self.0.contains_key(spot)) {
+            let bytes = packed_bytes(layout, spot);
+            if bytes <= left && seen.insert(*spot) {
+                left -= bytes;
+                new.entry(spot.buffer).or_default().push(*spot);
             }
-            let weight = match self.0.get(&spot) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let bytes = layout.alloc_bytes(&spot.desc);
-                    if bytes > left {
-                        continue;
-                    }
-                    let Ok(buffer) = Arc::clone(layout).allocate(bytes) else { continue };
-                    left -= bytes;
-                    let place = StoredTensor::new("a weight", spot.desc, Slot { buffer, offset: 0 })?;
-                    let source = Arc::clone(&store.get(spot.buffer)?.buffer);
-                    let copied = AtomicU64::new(u64::MAX);
-                    let weight = Arc::new(PackedWeight { spot, source, place, copied });
-                    self.0.insert(spot, Arc::clone(&weight));
-                    weight
-                }
-            };
-            found.pop();
-            found.push(Some(weight));
         }
-        Ok(found)
+        for (buffer, spots) in &new {
+            self.add(layout, &store.get(*buffer)?.buffer, spots)?;
+        }
+        Ok(spots.into_iter().map(|spot| self.0.get(&spot?).cloned()).collect())
     }
+
+    /// Places for copies of what lies in a buffer, in as few buffers as can be had.
+    fn add(
+        &mut self,
+        layout: &Arc<dyn BufferType>,
+        source: &Arc<dyn Buffer>,
+        mut spots: &[Spot],
+    ) -> Result<(), Refusal> {
+        while !spots.is_empty() {
+            let mut end = 0u64;
+            let ends = spots.iter().map(|spot| {
+                end = end.saturating_add(packed_bytes(layout, spot));
+                end
+            });
+            let ends: Vec<u64> = ends.take_while(|end| *end <= layout.max_bytes()).collect();
+            let (now, later) = spots.split_at(ends.len());
+            let Some(buffer) = ends.last().and_then(|end| Arc::clone(layout).allocate(*end).ok()) else {
+                return Ok(());
+            };
+            for (spot, end) in now.iter().zip(ends) {
+                let bytes = packed_bytes(layout, spot);
+                let slot = Slot { buffer: Arc::clone(&buffer), offset: end - bytes };
+                let weight = PackedWeight {
+                    spot: *spot,
+                    source: Arc::clone(source),
+                    place: StoredTensor::new("a weight", spot.desc, slot)?,
+                    bytes,
+                    copied: AtomicU64::new(u64::MAX),
+                };
+                self.0.insert(*spot, Arc::new(weight));
+            }
+            spots = later;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a copy, so that another can lie behind it.
+fn packed_bytes(layout: &Arc<dyn BufferType>, spot: &Spot) -> u64 {
+    let bytes = layout.alloc_bytes(&spot.desc);
+    bytes.checked_next_multiple_of(layout.alignment()).unwrap_or(u64::MAX)
 }
 
 /// The weight of a product.
