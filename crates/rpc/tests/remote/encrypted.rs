@@ -223,3 +223,23 @@ fn a_key_or_its_absence_on_purpose_opens_other_addresses() {
     let refused = bind(RpcAccess::Key(key("01")), version).err();
     assert_eq!(refused, Some(RpcError::PlainVersion { version }));
 }
+
+#[test]
+fn what_is_given_travels_with_the_question_in_one_round_trip() {
+    let key = key("3c");
+    let served = Served::encrypted(&key, RpcLimits::default());
+    let relay = Relay::start(served.address(), [Disturbance::default(); 2]).unwrap();
+    let device = connect(relay.address(), Some(&key)).unwrap();
+    let buffer = Arc::clone(&device.buffer_types(Role::Arena)[0]).allocate(4096).unwrap();
+    let claim = Claim::take(&*buffer, AccessKind::Write).unwrap();
+    let before = relay.counts();
+    buffer.write(&claim, 0, &[1; 1024]).unwrap();
+    buffer.write(&claim, 2048, &[2; 1024]).unwrap();
+    drop(claim);
+    let mut bytes = [9; 2048];
+    let read = Claim::take(&*buffer, AccessKind::Read).unwrap();
+    buffer.read(&read, 512, &mut bytes).unwrap();
+    assert_eq!((bytes[0], bytes[511], bytes[512], bytes[1535], bytes[1536]), (1, 1, 0, 0, 2));
+    let counts = relay.counts().since(&before);
+    assert_eq!(counts.round_trips, 1, "{counts:?}");
+}
