@@ -221,13 +221,19 @@ impl AnswerParser {
         let found = found.min();
         let Some((at, mark)) = found.or((end && !self.held.is_empty()).then_some((self.held.len(), "")))
         else {
-            let holds = matches!(content, Content::Call(_)) && !end;
-            return !holds && self.give_certain(part, &format::MESSAGE_ENDS, end, parts);
+            let Content::Call(name) = content else {
+                return self.give_certain(part, &format::MESSAGE_ENDS, end, parts);
+            };
+            let certain = certain(&self.held, &format::MESSAGE_ENDS);
+            parts.extend(self.stream.advance_named(name, &self.held[..certain]));
+            return false;
         };
         match content {
             Content::Call(name) => {
-                let arguments = self.held[..at].trim().to_owned();
-                parts.push(AnswerPart::Call(ToolCall { id: String::new(), name: name.clone(), arguments }));
+                parts.extend(self.stream.advance_named(name, self.held[..at].trim_end()));
+                let (id, name, arguments) = (String::new(), name.clone(), String::new());
+                let given = self.stream.given().map(|(call, _)| call.clone());
+                parts.push(AnswerPart::Call(given.unwrap_or(ToolCall { id, name, arguments })));
             }
             _ => give(part, &self.held[..at], parts),
         }

@@ -63,15 +63,7 @@ impl CallStream {
                     let (id, name) = (id.to_owned(), name.to_owned());
                     parts.push(AnswerPart::CallBegins { id: id.clone(), name: name.clone() });
                     let call = ToolCall { id, name, arguments: String::new() };
-                    *self = CallStream::Within(Arguments {
-                        call,
-                        read: bytes,
-                        depth: 0,
-                        in_string: false,
-                        escaped: false,
-                        compact,
-                        json,
-                    });
+                    *self = CallStream::Within(Arguments { compact, json, ..Arguments::new(call, bytes) });
                 }
                 Err(Stop::Never) => *self = CallStream::Never,
                 Err(Stop::More) => {}
@@ -87,6 +79,26 @@ impl CallStream {
         parts
     }
 
+    /// Goes on with a text that is arguments and nothing else, and gives what is new; white space around them is left out.
+    pub(super) fn advance_named(&mut self, name: &str, text: &str) -> Vec<AnswerPart> {
+        let mut parts = Vec::new();
+        let space = text.len() - text.trim_start().len();
+        if let (CallStream::Before, true) = (&self, space < text.len()) {
+            let call = ToolCall { id: String::new(), name: name.to_owned(), arguments: String::new() };
+            parts.push(AnswerPart::CallBegins { id: call.id.clone(), name: call.name.clone() });
+            *self = CallStream::Within(Arguments::new(call, space));
+        }
+        if let CallStream::Within(Arguments { call, read, .. }) = self
+            && *read < text.len()
+        {
+            let more = text[*read..].to_owned();
+            call.arguments.push_str(&more);
+            *read = text.len();
+            parts.push(AnswerPart::CallArguments(more));
+        }
+        parts
+    }
+
     /// The call as far as it was given, and the bytes that were read.
     pub(super) fn given(&self) -> Option<(&ToolCall, usize)> {
         match self {
@@ -97,6 +109,11 @@ impl CallStream {
 }
 
 impl Arguments {
+    /// Arguments that begin behind some bytes.
+    fn new(call: ToolCall, read: usize) -> Arguments {
+        Arguments { call, read, depth: 0, in_string: false, escaped: false, compact: false, json: 0 }
+    }
+
     /// The arguments that have come.
     fn take(&mut self, held: &str) -> String {
         let mut more = String::new();

@@ -297,6 +297,15 @@ fn arguments_are_given_as_they_come() {
         &[],
     ];
     assert_eq!(given("[TOOL_CALLS]", &pieces), expected);
+    let pieces = ["<|channel|>commentary to=functions.look<|message|> ", "{\"days\": ", "12} <|ca", "ll|>"];
+    let expected: [&[AnswerPart]; 5] = [
+        &[],
+        &[begins("", "look"), arguments("{\"days\":")],
+        &[arguments(" 12}")],
+        &[call("", "look", r#"{"days": 12}"#)],
+        &[],
+    ];
+    assert_eq!(given("<|channel|><|message|>", &pieces), expected);
 }
 
 #[test]
