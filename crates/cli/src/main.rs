@@ -36,6 +36,8 @@ use arguments::Command;
 use failure::Failure;
 
 fn main() -> ExitCode {
+    // Without it, all works as long as files stay as they are.
+    let _ = orlop::gguf::handle_bus_errors();
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use orlop::backend::{Device, LowerOptions};
+use orlop::gguf::TemporaryFile;
 use orlop::graph::DType;
 use orlop::sched::{CalibrateOptions, DeviceSpeeds, Machine, calibrate};
 use serde::{Deserialize, Serialize};
@@ -92,13 +94,13 @@ fn speeds(
 }
 
 /// Whole or not at all: other processes may measure, too.
-fn write(path: &std::path::Path, cached: &CachedSpeeds) -> std::io::Result<()> {
+fn write(path: &Path, cached: &CachedSpeeds) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    fs::write(&temporary, serde_json::to_string(cached)?)?;
-    fs::rename(&temporary, path)
+    let (temporary, mut file) = TemporaryFile::beside(path)?;
+    file.write_all(serde_json::to_string(cached)?.as_bytes())?;
+    temporary.rename(path)
 }
 
 /// What speeds depend on.

@@ -5,6 +5,7 @@ mod guide;
 mod many;
 mod plan;
 mod process;
+mod shortened;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]
 mod support;

@@ -44,6 +44,12 @@ impl Server {
         kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
     }
 
+    /// The exit status after a signal.
+    pub(crate) fn ended_by(self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        self.status_after_end()
+    }
+
     /// The exit status of a server that ends.
     fn status_after_end(mut self) -> Option<i32> {
         self.process.wait().unwrap().code()
@@ -135,8 +141,7 @@ fn a_port_that_is_in_use_is_an_error() {
     let second = crate::with_model::orlop(&["serve", "--port", &port]);
     assert_eq!(second.status, Some(1));
     assert!(second.sentence().contains("--port"), "{second:?}");
-    server.signal(Signal::SIGINT);
-    assert_eq!(server.status_after_end(), Some(0));
+    assert_eq!(server.ended_by(Signal::SIGINT), Some(0));
 }
 
 /// As many as this process may open.
