@@ -135,6 +135,8 @@ impl GgmlScheduler {
             // SAFETY: as this function.
             unsafe { before.restore(graph) };
         }
+        // If this fails, the last graph does not run again.
+        self.state = State::Reset;
         let host = &self.ours.host;
         // SAFETY: as this function.
         let scheduled =

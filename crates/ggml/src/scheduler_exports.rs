@@ -116,7 +116,7 @@ fn made(
 fn status(done: Result<(), Error>) -> Result<c_int, Error> {
     match done {
         Ok(()) => Ok(STATUS_SUCCESS),
-        Err(Error::NotComputed { status, .. }) => Ok(status),
+        Err(error @ Error::NotComputed { status, .. }) => Ok(answer(status, || Err(error))),
         Err(error @ (Error::NoMemory { .. } | Error::Plan(_) | Error::NotBound { .. })) => {
             Ok(answer(STATUS_ALLOC_FAILED, || Err(error)))
         }

@@ -544,6 +544,14 @@ fn an_operation_that_no_backend_computes_is_refused() {
     machine.hold(&model.weights, 0, USAGE_WEIGHTS);
     assert!(!machine.reserve(&model.rig) && !machine.allocate(&model.rig));
     assert_eq!(machine.splits(), 0);
+    // The graph before does not run in its place.
+    let able = Rig::new();
+    let sum = able.map("ADD", &[able.input(64), model.weights[0]]);
+    able.output(sum);
+    assert!(machine.allocate(&able));
+    assert!(!machine.allocate(&model.rig));
+    assert_eq!(machine.compute(&model.rig), STATUS_FAILED);
+    assert!(machine.took_place().is_empty());
 }
 
 #[test]
