@@ -10,6 +10,7 @@
 
 use orlop_graph::DType;
 
+use super::activations::passes;
 pub(crate) use super::activations::{BYTES_8, BYTES_16, Block, Numbers, quantize};
 use super::prefetch::prefetch;
 use super::tile_codecs::with_codec;
@@ -27,8 +28,8 @@ use super::{amx, avx2, avx512};
 pub(crate) const FLOAT_ROWS: usize = 8;
 /// Rows of activations that [`dot_tiles_f32`] takes at most.
 pub(crate) const FEW_FLOAT_TILES: usize = 4;
-/// Rows of activations that [`dot_tiles`] takes at most.
-pub(crate) const FEW: usize = 8;
+/// Rows of activations that [`dot_tiles`] takes at most. With more, taking weights apart once pays off.
+pub(crate) const FEW: usize = 16;
 /// Rows of activations that [`dot_rows`] takes at most.
 pub(crate) const FEW_FLOATS: usize = 6;
 
@@ -98,15 +99,18 @@ pub(crate) fn decode(isa: Isa, dtype: DType, tiles: &[u8], panel: &mut [[f32; 16
         .unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
+/// Products of groups of tiles that there is room for.
+const PRODUCTS: usize = 96;
+
 /// Room for the products of groups of tiles with few rows of activations, before any result is written.
 pub(crate) struct FewProducts {
-    products: [[f32; 16]; 12 * FEW],
+    products: [[f32; 16]; PRODUCTS],
     rows: usize,
 }
 
 impl FewProducts {
     pub(crate) fn new(rows: usize) -> FewProducts {
-        FewProducts { products: [[0.0; 16]; 12 * FEW], rows: rows.clamp(1, FEW) }
+        FewProducts { products: [[0.0; 16]; PRODUCTS], rows: rows.clamp(1, FEW) }
     }
 
     /// Rows of activations that there is room for.
@@ -137,7 +141,7 @@ pub(crate) fn dot_tiles<const B: usize>(
     out: &mut FewProducts,
 ) {
     let between = out.groups();
-    let most = rows_of_tiles(isa, dtype);
+    let most = rows_of_tiles(isa, dtype, B);
     if acts.len() <= most {
         return dot_groups(isa, dtype, tiles, acts, true, &mut out.products[first..], between);
     }
@@ -152,10 +156,12 @@ pub(crate) fn dot_tiles<const B: usize>(
     }
 }
 
-/// Rows of activations that are multiplied at a time: with more, sums would not stay in registers.
-fn rows_of_tiles(isa: Isa, dtype: DType) -> usize {
-    match isa.vectors() {
-        Isa::Avx512 if tile_spec(dtype).is_some_and(|tile| tile.slots < 4) => 8,
+/// Rows of activations that are multiplied at a time: with more, sums and addresses would not stay in registers.
+fn rows_of_tiles(isa: Isa, dtype: DType, block_bytes: usize) -> usize {
+    let slots = tile_spec(dtype).map_or(0, |tile| tile.slots);
+    match (isa.vectors(), slots, passes(block_bytes)) {
+        (Isa::Avx512, 1, 2) => 6,
+        (Isa::Avx512, 1 | 2, _) => 8,
         _ => 4,
     }
 }
