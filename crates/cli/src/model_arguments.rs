@@ -151,6 +151,8 @@ pub(crate) enum CacheType {
     Bf16,
     #[value(name = "q8_0")]
     Q8,
+    #[value(name = "q4_0")]
+    Q4,
 }
 
 impl From<CacheType> for DType {
@@ -160,6 +162,7 @@ impl From<CacheType> for DType {
             CacheType::F32 => DType::F32,
             CacheType::Bf16 => DType::BF16,
             CacheType::Q8 => DType::Q8_0,
+            CacheType::Q4 => DType::Q4_0,
         }
     }
 }

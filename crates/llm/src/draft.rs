@@ -23,6 +23,7 @@ mod feed_forward;
 mod latent;
 mod layer_embeddings;
 mod layers;
+mod rotation;
 mod rwkv;
 mod short_convolution;
 mod state_space;
@@ -30,6 +31,7 @@ mod taps;
 mod texts;
 
 pub(crate) use feed_forward::FeedForward;
+pub(crate) use rotation::{Rotation, is_rotated};
 pub(crate) use taps::{Squares, Tap};
 pub(crate) use texts::{TextInputs, TextRange};
 
@@ -103,6 +105,8 @@ pub(crate) struct ModelGraph {
     pub(crate) slot: Option<TensorId>,
     /// Factors of queries, in models where these grow with their position.
     pub(crate) query_factors: Option<TensorId>,
+    /// Matrices that rotate heads for caches of quantized types.
+    pub(crate) rotations: Vec<Rotation>,
     /// Factors of the changes that adapters make.
     pub(crate) adapter_scales: Option<TensorId>,
     /// What graphs of whole texts are told.
@@ -235,6 +239,7 @@ pub(crate) struct GraphDraft<'a> {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
+    rotations: Vec<Rotation>,
     adapter_scales: Option<TensorId>,
     texts: Option<TextInputs>,
     taps: Vec<Tap>,
@@ -294,6 +299,7 @@ impl GraphSpec<'_> {
             wanted,
             slot: None,
             query_factors: None,
+            rotations: Vec::new(),
             adapter_scales: None,
             texts: None,
             taps: Vec::new(),
@@ -306,7 +312,9 @@ impl GraphSpec<'_> {
         draft.b.output(logits);
         let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
         let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
-        let GraphDraft { adapter_scales, texts, taps, routers, parts_of_experts, assigned, .. } = draft;
+        let GraphDraft {
+            rotations, adapter_scales, texts, taps, routers, parts_of_experts, assigned, ..
+        } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -319,6 +327,7 @@ impl GraphSpec<'_> {
             wanted,
             slot,
             query_factors,
+            rotations,
             adapter_scales,
             texts,
             taps,

@@ -9,7 +9,7 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::adapter::finite_scale;
-use crate::draft::{GroupInputs, ModelGraph, Router, Tap};
+use crate::draft::{GroupInputs, ModelGraph, Rotation, Router, Tap};
 use crate::planned_graph::session_options;
 use crate::run_table::RunTables;
 use crate::sequences::{SequenceId, Sequences};
@@ -103,6 +103,8 @@ struct Ready {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
+    /// Matrices that rotate heads, and what they hold.
+    rotations: Arc<[(TensorId, Vec<f32>)]>,
     adapter_scales: Option<TensorId>,
     taps: Arc<[Tap]>,
     /// What is counted of the experts that tokens choose.
@@ -131,6 +133,8 @@ impl Ready {
         let ModelGraph { query_factors, adapter_scales, .. } = *graph;
         let (groups, taps) = (graph.groups.as_slice().into(), graph.taps.as_slice().into());
         let routers = graph.routers.as_slice().into();
+        let rotation = |rotation: &Rotation| (rotation.matrix, rotation.values());
+        let rotations = graph.rotations.iter().map(rotation).collect();
         Ready {
             shape,
             plan,
@@ -142,6 +146,7 @@ impl Ready {
             wanted,
             slot,
             query_factors,
+            rotations,
             adapter_scales,
             taps,
             routers,

@@ -49,7 +49,7 @@ impl Src {
 
     /// As `read_elements`, with vector instructions where there are some for the type.
     pub(crate) fn read(&self, isa: Isa, column: u64, at: RowIndex, out: &mut [f32]) {
-        if matches!(self.desc.dtype, DType::F16 | DType::Q8_0)
+        if matches!(self.desc.dtype, DType::F16 | DType::Q8_0 | DType::Q4_0)
             && !out.is_empty()
             && self.packed.is_none()
             && let Some((offset, bytes)) = in_one_piece(&self.desc, column, at, out.len())

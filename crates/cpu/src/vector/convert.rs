@@ -12,12 +12,13 @@ pub(crate) fn decode(isa: Isa, dtype: DType, bytes: &[u8], out: &mut [f32]) -> b
     match dtype {
         DType::F16 => on(isa, FromHalves { bytes, out }),
         DType::Q8_0 => on(isa, FromQ8_0 { bytes, out }),
+        DType::Q4_0 => compiled(isa, FromQ4_0 { bytes, out }),
         _ => return false,
     }
     true
 }
 
-/// Encodes neighbouring blocks; as [`decode`].
+/// Encodes neighbouring blocks; as [`decode`], for fewer types.
 pub(crate) fn encode(isa: Isa, dtype: DType, values: &[f32], out: &mut [u8]) -> bool {
     match dtype {
         DType::F16 => on(isa, ToHalves { values, out }),
@@ -44,6 +45,27 @@ impl VectorLoop for FromQ8_0<'_> {
                 let quants = unsafe { L::load_bytes(block.as_ptr().wrapping_add(2 + at).cast()) };
                 // SAFETY: `store` asks for room for a vector, which is inside `out`.
                 unsafe { scale.mul(quants).store(out.as_mut_ptr().wrapping_add(at)) };
+            }
+        }
+    }
+}
+
+struct FromQ4_0<'a> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+}
+
+impl PlainLoop for FromQ4_0<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (block, out) in self.bytes.as_chunks::<18>().0.iter().zip(self.out.as_chunks_mut::<32>().0) {
+            let scale = f16::from_le_bytes([block[0], block[1]]).to_f32();
+            let (low, high) = out.split_at_mut(16);
+            for ((low, high), codes) in low.iter_mut().zip(high).zip(&block[2..]) {
+                *low = scale * (i32::from(codes & 15) - 8) as f32;
+                *high = scale * (i32::from(codes >> 4) - 8) as f32;
             }
         }
     }

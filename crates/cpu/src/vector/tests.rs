@@ -320,7 +320,8 @@ fn transposed_rows_are_columns() {
 fn conversions_give_what_the_codecs_give() {
     let special = [0.0, -0.0, 1e-8, 65504.0, 1e30, f32::INFINITY, f32::NEG_INFINITY, 6e-8, 1e-40];
     for isa in isas() {
-        for (dtype, lengths) in [(DType::F16, &LENGTHS[..]), (DType::Q8_0, &[0, 32, 96, 1024])] {
+        let blocks: &[usize] = &[0, 32, 96, 1024];
+        for (dtype, lengths) in [(DType::F16, &LENGTHS[..]), (DType::Q8_0, blocks), (DType::Q4_0, blocks)] {
             for (length, odd) in lengths.iter().flat_map(|length| [(*length, 0), (*length, 1), (*length, 2)])
             {
                 let mut values = numbers(length, 17);
@@ -334,9 +335,10 @@ fn conversions_give_what_the_codecs_give() {
                 }
                 let bytes = length as u64 / dtype.block_elements() * dtype.block_bytes();
                 let (mut found, mut exact) = (vec![0; bytes as usize], vec![0; bytes as usize]);
-                assert!(encode(isa, dtype, &values, &mut found));
                 orlop_quant::encode(dtype, &values, &mut exact).unwrap();
-                assert_eq!(found, exact, "{isa} {dtype} {length} {odd}");
+                let encodes = encode(isa, dtype, &values, &mut found);
+                assert_eq!(encodes, dtype != DType::Q4_0);
+                assert!(!encodes || found == exact, "{isa} {dtype} {length} {odd}");
                 let (mut floats, mut expected) = (vec![0.0; length], vec![0.0; length]);
                 assert!(decode(isa, dtype, &exact, &mut floats));
                 orlop_quant::decode(dtype, &exact, &mut expected).unwrap();
@@ -344,6 +346,6 @@ fn conversions_give_what_the_codecs_give() {
                 assert!(same, "{isa} {dtype} {length} {odd}");
             }
         }
-        assert!(!decode(isa, DType::Q4_0, &[], &mut []) && !encode(isa, DType::F32, &[], &mut []));
+        assert!(!decode(isa, DType::Q4_1, &[], &mut []) && !encode(isa, DType::F32, &[], &mut []));
     }
 }

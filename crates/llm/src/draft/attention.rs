@@ -92,6 +92,7 @@ impl GraphDraft<'_> {
             return;
         }
         let (types, group) = (self.spec.cache, self.group());
+        let (k, v) = (self.rotated(k, types.k), self.rotated(v, types.v));
         let k = self.cached("k", k, types.k, group);
         let v = self.cached("v", v, types.v, group);
         self.stored.insert(self.layer, [k, v]);
@@ -108,6 +109,7 @@ impl GraphDraft<'_> {
         }
         let group = self.group();
         let q = self.grown(q);
+        let q = self.rotated(q, self.spec.cache.k);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {
             kv_len: self.seen,
@@ -117,7 +119,8 @@ impl GraphDraft<'_> {
         };
         let parameters = FlashAttention { window: sizes.window.unwrap_or(0), ..self.scores() };
         let sinks = self.optional(&self.blk("attn_sinks.weight"), &[sizes.heads])?;
-        Ok(self.b.paged_attention([q, k, v], rows, sinks, parameters))
+        let attended = self.b.paged_attention([q, k, v], rows, sinks, parameters);
+        Ok(self.rotated(attended, self.spec.cache.v))
     }
 
     /// How scores are made of queries and keys.

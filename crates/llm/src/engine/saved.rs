@@ -13,6 +13,7 @@ use orlop_graph::{DType, SharedBytes, TensorDesc};
 use sha2::{Digest, Sha256};
 
 use super::Engine;
+use crate::draft::is_rotated;
 use crate::pages::PAGE_ROWS;
 use crate::{Error, Model, SequenceId};
 
@@ -275,7 +276,8 @@ impl Engine {
         let rope = self.config().layers.iter().find_map(|layer| layer.rope);
         let long = rope.is_some_and(|rope| self.blueprint.context > u64::from(rope.original_context));
         let long = long && self.blueprint.model.file().tensor("rope_factors_long.weight").is_some();
-        let (k, v, precision) = (settings.cache.k, settings.cache.v, settings.precision);
+        let cached = |dtype| format!("{dtype}{}", if is_rotated(dtype) { " rotated" } else { "" });
+        let (k, v, precision) = (cached(settings.cache.k), cached(settings.cache.v), settings.precision);
         let base = format!("keys {k}, values {v}, precision {precision:?}, long context {long}");
         match self.blueprint.model.adapters() {
             [] => base,

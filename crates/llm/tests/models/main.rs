@@ -2,6 +2,7 @@
 
 mod adapters;
 mod arches;
+mod caches;
 mod chat;
 mod devices;
 mod embeddings;

@@ -285,7 +285,7 @@ class Model:
     - `batch`: tokens that are processed together. `threads`: by default one for each core.
     - `devices`: by name, the most preferred first (`orlop.devices()`); `layers`: how many layers go to the first one.
     - `budgets`: the most bytes on a device, by name.
-    - `cache_type_k`, `cache_type_v`: `f16`, `f32`, `bf16` or `q8_0`. `precision`: `int8`, `int16` or `f32`.
+    - `cache_type_k`, `cache_type_v`: `f16`, `f32`, `bf16`, `q8_0` or `q4_0`. `precision`: `int8`, `int16` or `f32`.
     - `sequences`: how many sequences there may be beside the one of texts.
     - `all_logits`: room for the logits of a whole batch.
     - `lookup`: the most tokens that are drafted by looking up the last ones in the text; the texts stay the same.

@@ -31,7 +31,7 @@ StoppingCriteria = Callable[[npt.NDArray[np.intc], npt.NDArray[np.single]], bool
 
 LLAMA_DEFAULT_SEED = 0xFFFFFFFF
 
-_CACHE_TYPES = {None: "f16", 0: "f32", 1: "f16", 8: "q8_0", 30: "bf16"}
+_CACHE_TYPES = {None: "f16", 0: "f32", 1: "f16", 2: "q4_0", 8: "q8_0", 30: "bf16"}
 
 #: Arguments that are accepted, and change no result here.
 _WITHOUT_EFFECT = {
