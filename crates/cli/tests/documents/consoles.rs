@@ -29,7 +29,10 @@ fn examples<'a>(block: &Block<'a>) -> Vec<Example<'a>> {
 /// Units of what differs from run to run.
 const UNITS: [&str; 6] = ["s", "ms", "µs", "seconds", "tokens/s", "GB/s"];
 
-/// A line with times and speeds as `#`, and single spaces.
+/// What a measured machine is limited by.
+const LIMITS: [&str; 2] = ["arithmetic", "memory"];
+
+/// A line with times, speeds and what limits them as `#`, and single spaces.
 fn normal(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let shown = words.iter().enumerate().map(|(i, word)| {
@@ -37,7 +40,8 @@ fn normal(line: &str) -> String {
         let (bracket, number) = word.strip_prefix('(').map_or(("", *word), |number| ("(", number));
         // A mean stands before its deviation.
         let measured = number.parse::<f64>().is_ok() && (UNITS.contains(&unit) || unit == "±");
-        if measured { format!("{bracket}#") } else { (*word).to_owned() }
+        let limits = LIMITS.contains(word) && words[..i].ends_with(&["limited", "by", "the"]);
+        if measured || limits { format!("{bracket}#") } else { (*word).to_owned() }
     });
     shown.collect::<Vec<_>>().join(" ")
 }
