@@ -6,8 +6,10 @@ use std::process::{Child, ChildStderr, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use orlop::llm::{Experts, Synth};
 use serde_json::Value;
 
+use crate::support::Folder;
 use crate::with_model::command;
 
 /// A server, and the lines of its log that were not read yet.
@@ -132,6 +134,26 @@ fn server_has_seen(server: &Server) -> bool {
         Err(_) => true,
         Ok(_) => server.ask("GET", "/health", "").starts_with("HTTP/1.1 503"),
     }
+}
+
+#[test]
+fn counts_of_experts_are_written_when_the_server_ends() {
+    let folder = Folder::new();
+    let [model, counts] = ["moe.gguf", "counts.json"].map(|name| folder.path(name));
+    let experts = Experts { count: 8, used: 2, hidden: 64, ..Experts::default() };
+    let synth = Synth { experts: Some(experts), vocabulary: 300, context: 1024, ..Synth::default() };
+    std::fs::write(&model, synth.bytes().unwrap()).unwrap();
+    let server = Server::start(&["-m", &model, "--expert-stats", &counts]);
+    let body = r#"{"prompt":"One, two,","max_tokens":3,"ignore_eos":true}"#;
+    let answer = server.ask("POST", "/v1/completions", body);
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+    assert!(!std::path::Path::new(&counts).exists());
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.status_after_end(), Some(0));
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(&counts).unwrap()).unwrap();
+    let first = written["layers"][0]["counts"].as_array().unwrap();
+    let sum: u64 = first.iter().map(|count| count.as_u64().unwrap()).sum();
+    assert!(first.len() == 8 && sum >= 2 * 5 && sum.is_multiple_of(2), "{written}");
 }
 
 #[test]
