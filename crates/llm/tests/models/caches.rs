@@ -2,10 +2,11 @@
 
 use orlop_graph::DType;
 use orlop_llm::{CacheTypes, Model, Settings};
+use orlop_sched::Machine;
 use serde_json::{Value as Json, json};
 
 use crate::made::{exact, try_model};
-use crate::support::{fixture, load, nmse, one_cpu, rows};
+use crate::support::{fixture, load, nmse, one_cpu, one_reference, rows};
 
 /// As the fixture, with two heads of 32 elements that share keys and values.
 fn with_long_heads() -> Json {
@@ -40,12 +41,25 @@ fn with_outliers() -> Model {
     try_model(&json, outlier).unwrap()
 }
 
-/// The outlier would set a scale that is five times as large, and errors are its square.
+/// With caches of these types, from what F32 caches give.
+fn error(machine: &Machine, k: DType, v: DType) -> f64 {
+    let (model, tokens) = (with_outliers(), [3, 17, 5, 40, 8, 29, 11, 2, 33, 21, 6, 14]);
+    let of = |settings: &Settings| rows(&mut load(&model, machine, settings), &tokens);
+    nmse(&of(&Settings { cache: CacheTypes { k, v }, ..exact() }), &of(&exact()))
+}
+
+/// Without a rotation the outlier sets a scale that is five times as large, and errors are its square.
 #[test]
 fn outliers_of_keys_stay_out_of_the_errors_of_quantized_caches() {
-    let (model, tokens) = (with_outliers(), [3, 17, 5, 40, 8, 29, 11, 2, 33, 21, 6, 14]);
-    let of = |settings: &Settings| rows(&mut load(&model, &one_cpu(), settings), &tokens);
-    let cache = CacheTypes { k: DType::Q8_0, v: DType::F32 };
-    let error = nmse(&of(&Settings { cache, ..exact() }), &of(&exact()));
-    assert!(error < 1e-3, "{error:e}");
+    for machine in [one_cpu(), one_reference()] {
+        for (k, v, most) in [
+            (DType::Q8_0, DType::F32, 1e-3),
+            (DType::F32, DType::Q8_0, 1e-3),
+            (DType::Q8_0, DType::Q8_0, 2e-3),
+            (DType::Q4_0, DType::Q4_0, 0.5),
+        ] {
+            let error = error(&machine, k, v);
+            assert!(error < most, "keys {k}, values {v}: {error:e}");
+        }
+    }
 }
