@@ -1,7 +1,5 @@
 //! Placement by rules: the passes along edges.
 
-use std::collections::HashMap;
-
 use orlop_backend::Support;
 use orlop_graph::{Graph, NodeId, TensorId};
 
@@ -52,8 +50,8 @@ pub(crate) struct Passes<'a, F: MachineFacts> {
     producers: Vec<Option<NodeId>>,
     /// The nodes that read each node's result, views looked through.
     consumers: Vec<Vec<NodeId>>,
-    /// Nodes that write into one storage, its producer included: they run on one device.
-    writers: HashMap<TensorId, Vec<NodeId>>,
+    /// By storage: the nodes that write into it, its producer included, if there are several. They run on one device.
+    writers: Vec<Vec<NodeId>>,
 }
 
 impl<'a, F: MachineFacts> Passes<'a, F> {
@@ -83,10 +81,10 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
         };
         let mut writes_to = vec![0_u32; graph.tensors().len()];
         graph.node_ids().filter(writes).for_each(|id| writes_to[root_of(id).index()] += 1);
-        let mut writers: HashMap<TensorId, Vec<NodeId>> = HashMap::new();
+        let mut writers = vec![Vec::new(); graph.tensors().len()];
         // Most storages have one writer.
         for id in graph.node_ids().filter(writes).filter(|id| writes_to[root_of(*id).index()] > 1) {
-            writers.entry(root_of(id)).or_default().push(id);
+            writers[root_of(id).index()].push(id);
         }
         let nodes = vec![None; graph.nodes().len()];
         Passes { graph, machine, constraints, nodes, producers, consumers, writers }
@@ -95,7 +93,10 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
     /// The nodes that must run where this one does, itself included.
     pub(crate) fn company<'s>(&'s self, node: &'s NodeId) -> &'s [NodeId] {
         let root = self.graph.tensor(self.graph.node(*node).output).storage.root;
-        self.writers.get(&root).map_or(std::slice::from_ref(node), Vec::as_slice)
+        match self.writers[root.index()].as_slice() {
+            [] => std::slice::from_ref(node),
+            writers => writers,
+        }
     }
 
     /// Whether a device runs a node with weights and states used where they lie, and everything else brought to it.
@@ -121,7 +122,7 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
     pub(crate) fn put(&mut self, node: NodeId, device: DeviceId, why: PlacementReason) {
         let root = self.graph.tensor(self.graph.node(node).output).storage.root;
         self.nodes[node.index()] = Some(NodePlacement { device, why });
-        for other in self.writers.get(&root).into_iter().flatten() {
+        for other in &self.writers[root.index()] {
             let why = PlacementReason::OwnsStorage(root);
             self.nodes[other.index()].get_or_insert(NodePlacement { device, why });
         }
@@ -153,8 +154,9 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
                         let allowed =
                             |device: DeviceId| *with_last || (device.index() != last && near == Some(device));
                         if up {
-                            let readers = self.consumers[id.index()].clone();
+                            let readers = std::mem::take(&mut self.consumers[id.index()]);
                             self.follow(id, &readers, &allowed, PlacementReason::FollowsConsumer);
+                            self.consumers[id.index()] = readers;
                         } else {
                             let inputs = self.graph.node(id).inputs.iter();
                             let sources: Vec<NodeId> =
@@ -199,7 +201,7 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
         for id in self.graph.node_ids() {
             let Some(placed) = self.nodes[id.index()] else { continue };
             let root = self.graph.tensor(self.graph.node(id).output).storage.root;
-            let alone = !self.writers.contains_key(&root);
+            let alone = self.writers[root.index()].is_empty();
             if matches!(
                 placed.why,
                 PlacementReason::Assigned | PlacementReason::Offloaded(_) | PlacementReason::View
@@ -302,7 +304,7 @@ impl<'a, F: MachineFacts> Passes<'a, F> {
             *other != node && on_device(*other) && self.graph.node(*other).inputs.iter().any(same)
         };
         on_device(producer)
-            || (!self.writers.contains_key(&tensor.storage.root)
+            || (self.writers[tensor.storage.root.index()].is_empty()
                 && self.consumers[producer.index()].iter().any(reads))
     }
 

@@ -97,6 +97,7 @@ pub(crate) fn split_offloading<F: MachineFacts>(
     placement: &Placement,
     offloaded: &OffloadedWeights,
 ) -> Schedule {
+    let (before, producers) = (graph.predecessors(), producers(graph));
     let mut cut = Cut {
         graph,
         machine,
@@ -111,7 +112,9 @@ pub(crate) fn split_offloading<F: MachineFacts>(
         written: vec![Vec::new(); graph.tensors().len()],
         known: HashMap::new(),
         needs: Vec::new(),
-        early_ends: early_ends(graph, placement),
+        early_ends: early_ends(graph, placement, &before, &producers),
+        before,
+        producers,
     };
     for id in graph.node_ids().filter(|id| !graph.node(*id).op.is_view()) {
         cut.add(id);
@@ -138,7 +141,11 @@ struct Cut<'a, F: MachineFacts> {
     /// The nodes that wrote what each transfer reads.
     needs: Vec<Vec<NodeId>>,
     /// Nodes behind which splits end although the next node runs on the same device.
-    early_ends: HashSet<NodeId>,
+    early_ends: Vec<bool>,
+    /// The nodes that each one comes after.
+    before: Vec<Vec<NodeId>>,
+    /// See [`producers`].
+    producers: Vec<Option<NodeId>>,
 }
 
 impl<F: MachineFacts> Cut<'_, F> {
@@ -149,7 +156,7 @@ impl<F: MachineFacts> Cut<'_, F> {
             self.offloaded.weights.contains(&(root, device))
         });
         let goes_on = |split: &Split| {
-            let has_ended = split.nodes.last().is_some_and(|last| self.early_ends.contains(last));
+            let has_ended = split.nodes.last().is_some_and(|last| self.early_ends[last.index()]);
             split.device == device && split.observed.is_none() && !has_ended && !offloads
         };
         if !self.schedule.splits.last().is_some_and(goes_on) {
@@ -235,14 +242,14 @@ impl<F: MachineFacts> Cut<'_, F> {
 
     /// Which splits must have ended before which: for every edge between nodes of different devices.
     fn add_waits(&mut self) {
-        let before = self.graph.predecessors();
         let view_free = |node: NodeId| !self.graph.node(node).op.is_view();
-        let producers = producers(self.graph);
         let mut waits: Vec<Vec<SplitId>> = vec![Vec::new(); self.schedule.splits.len()];
         for id in self.graph.node_ids().filter(|id| view_free(*id)) {
             let Some(own) = self.schedule.split_of[id.index()] else { continue };
-            let inputs = self.graph.node(id).inputs.iter().filter_map(|input| producers[input.index()]);
-            for earlier in before[id.index()].iter().copied().filter(|node| view_free(*node)).chain(inputs) {
+            let inputs = self.graph.node(id).inputs.iter().filter_map(|input| self.producers[input.index()]);
+            for earlier in
+                self.before[id.index()].iter().copied().filter(|node| view_free(*node)).chain(inputs)
+            {
                 if let Some(split) = self.schedule.split_of[earlier.index()]
                     && split != own
                     && self.schedule[split].device != self.schedule[own].device
@@ -293,25 +300,27 @@ impl<F: MachineFacts> Cut<'_, F> {
 }
 
 /// The last node of each run on one device that the next run needs, where products of the same run follow it.
-fn early_ends(graph: &Graph, placement: &Placement) -> HashSet<NodeId> {
+fn early_ends(
+    graph: &Graph,
+    placement: &Placement,
+    before: &[Vec<NodeId>],
+    producers: &[Option<NodeId>],
+) -> Vec<bool> {
     let nodes: Vec<NodeId> = graph.node_ids().filter(|id| !graph.node(*id).op.is_view()).collect();
     let runs: Vec<&[NodeId]> =
         nodes.chunk_by(|one, next| placement.node(*one).device == placement.node(*next).device).collect();
-    if runs.len() < 2 {
-        return HashSet::new();
-    }
-    let (before, producers) = (graph.predecessors(), producers(graph));
     let last_needed = |run: &[NodeId], next: &[NodeId]| {
         let inputs = |id: &NodeId| graph.node(*id).inputs.iter().filter_map(|input| producers[input.index()]);
         let needed = next.iter().flat_map(|id| before[id.index()].iter().copied().chain(inputs(id)));
         needed.filter(|id| run.binary_search(id).is_ok()).max()
     };
-    let ends = runs.windows(2).filter_map(|pair| {
-        let last = last_needed(pair[0], pair[1])?;
+    let mut ends = vec![false; graph.nodes().len()];
+    for pair in runs.windows(2) {
+        let Some(last) = last_needed(pair[0], pair[1]) else { continue };
         let mut behind = pair[0].iter().filter(|id| **id > last);
-        behind.any(|id| is_heavy(graph, *id)).then_some(last)
-    });
-    ends.collect()
+        ends[last.index()] = behind.any(|id| is_heavy(graph, *id));
+    }
+    ends
 }
 
 /// The node that computes each tensor's contents, views looked through.
