@@ -6,7 +6,7 @@
 
 use orlop_graph::{DType, TensorId};
 
-use super::GraphDraft;
+use crate::draft::GraphDraft;
 
 /// The largest parts have two to the power of this many elements: their matrix takes 256 KiB.
 const LARGEST: u32 = 8;
@@ -42,7 +42,7 @@ fn hadamard(elements: u64) -> Vec<f32> {
 
 impl GraphDraft<'_> {
     /// Heads as a cache of a type holds them, or meets them: `[head, heads, tokens]`.
-    pub(super) fn rotated(&mut self, x: TensorId, cache: DType) -> TensorId {
+    pub(crate) fn rotated(&mut self, x: TensorId, cache: DType) -> TensorId {
         let [head, heads, tokens, _] = self.b.desc(x).extents;
         let elements = 1 << head.trailing_zeros().min(LARGEST);
         if !is_rotated(cache) || elements == 1 {

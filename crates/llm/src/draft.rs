@@ -11,6 +11,7 @@ use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
 use crate::adapter::{AdapterFactors, EMBEDDINGS};
 use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
+use crate::cache_rotation::Rotation;
 use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
 use crate::{CacheTypes, Error, HotExperts, LayerPlacement};
@@ -23,7 +24,6 @@ mod feed_forward;
 mod latent;
 mod layer_embeddings;
 mod layers;
-mod rotation;
 mod rwkv;
 mod short_convolution;
 mod state_space;
@@ -31,7 +31,6 @@ mod taps;
 mod texts;
 
 pub(crate) use feed_forward::FeedForward;
-pub(crate) use rotation::{Rotation, is_rotated};
 pub(crate) use taps::{Squares, Tap};
 pub(crate) use texts::{TextInputs, TextRange};
 
@@ -239,7 +238,7 @@ pub(crate) struct GraphDraft<'a> {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
-    rotations: Vec<Rotation>,
+    pub(crate) rotations: Vec<Rotation>,
     adapter_scales: Option<TensorId>,
     texts: Option<TextInputs>,
     taps: Vec<Tap>,

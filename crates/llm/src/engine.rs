@@ -9,7 +9,8 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::adapter::finite_scale;
-use crate::draft::{GroupInputs, ModelGraph, Rotation, Router, Tap};
+use crate::cache_rotation::Rotation;
+use crate::draft::{GroupInputs, ModelGraph, Router, Tap};
 use crate::planned_graph::session_options;
 use crate::run_table::RunTables;
 use crate::sequences::{SequenceId, Sequences};

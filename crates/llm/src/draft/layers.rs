@@ -1,6 +1,6 @@
 //! The whole graph, from tokens to logits, drawn from the records of the layers.
 
-use orlop_graph::{DType, Op, TensorId, Unary};
+use orlop_graph::{TensorId, Unary};
 
 use super::{GraphDraft, ModelPart};
 use crate::Error;
@@ -25,23 +25,6 @@ impl GraphDraft<'_> {
             (Some(pooling), Some(texts)) => self.pooled(x, pooling, &texts),
             _ => self.logits(x),
         }
-    }
-
-    /// The part whose result a layer reads.
-    fn part_behind(&self, layer: usize) -> ModelPart {
-        layer.checked_sub(1).map_or(ModelPart::Input, ModelPart::Layer)
-    }
-
-    /// What a part reads of the result of the one before: where they are on two devices, it may pass as F16.
-    fn pass_on(&mut self, x: TensorId, parts: [ModelPart; 2]) -> TensorId {
-        let devices = self.spec.halved.map(|layout| parts.map(|part| layout.device(part)));
-        if devices.is_none_or(|[from, to]| from == to) {
-            return x;
-        }
-        let halves = self.b.node(Op::Cast { dtype: DType::F16 }, &[x]);
-        let floats = self.b.node(Op::Cast { dtype: DType::F32 }, &[halves]);
-        self.assigned.extend([halves, floats].into_iter().zip(parts));
-        floats
     }
 
     /// Norm, what mixes tokens, norm, feed-forward part or experts; each is added to what came in.

@@ -13,7 +13,7 @@ use orlop_graph::{DType, SharedBytes, TensorDesc};
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use crate::draft::is_rotated;
+use crate::cache_rotation::is_rotated;
 use crate::pages::PAGE_ROWS;
 use crate::{Error, Model, SequenceId};
 
