@@ -83,6 +83,7 @@ pub(crate) fn run(arguments: &Mutants) -> Result<()> {
     let scratch = arguments.scratch.clone().unwrap_or_else(|| cargo::target().join("mutants"));
     fs::create_dir_all(&scratch).with_context(|| format!("making {}", scratch.display()))?;
     let timeout = arguments.timeout.to_string();
+    let _ = fs::remove_dir_all(scratch.join("mutants.out"));
     let mut command = mutants(&["--shard", &arguments.shard, "--sharding", "round-robin"]);
     command.args(["--timeout", &timeout, "--jobs", "1", "--colors", "never", "--output"]).arg(&scratch);
     // The copies of the tree, and one build folder for all of them.
@@ -92,6 +93,10 @@ pub(crate) fn run(arguments: &Mutants) -> Result<()> {
     ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo-mutants ended with {status}");
 
     let path = scratch.join("mutants.out/outcomes.json");
+    if !path.exists() {
+        println!("{package}, shard {}: no mutants", arguments.shard);
+        return Ok(());
+    }
     let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let outcomes = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
     let tally = Tally::of(&root, &outcomes, &list);

@@ -217,6 +217,15 @@ mod tests {
     }
 
     #[test]
+    fn symmetric_scales_know_that_the_largest_level_is_missing() {
+        // With -4 and 4 as levels, a scale of 1 would do; with -4 and 3, both values are 3 of a larger one.
+        let values = [4.0, -3.9];
+        let scale = symmetric_scale(&values, None, 4.0);
+        let error = values.map(|value| value - scale * nearest(value / scale, -4.0, 3.0));
+        assert!(error.iter().all(|error| error.abs() < 0.2), "{scale}, {error:?}");
+    }
+
+    #[test]
     fn the_first_of_equal_magnitudes_is_the_extreme() {
         assert_eq!(extreme(&[1.0, -3.0, 3.0]), -3.0);
         assert_eq!(extreme(&[]), 0.0);

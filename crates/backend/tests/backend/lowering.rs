@@ -144,3 +144,26 @@ fn a_value_without_a_place_is_named() {
     assert_eq!(bindings.slot(StepValue::Temporary(1)).unwrap_err(), unbound("temporary 1"));
     assert!(bindings.slot(StepValue::Tensor(a)).is_ok() && bindings.slot(StepValue::Temporary(0)).is_ok());
 }
+
+#[test]
+fn a_write_over_bytes_that_its_step_reads_is_refused() {
+    let refused = |from: u64| {
+        let mut builder = GraphBuilder::new();
+        let base = builder.input("base", DType::F32, &[8]);
+        let half =
+            |builder: &mut GraphBuilder, offset| builder.view(base, [4, 1, 1, 1], [4, 16, 16, 16], offset);
+        let (source, destination) = (half(&mut builder, from), half(&mut builder, 16));
+        builder.copy(source, destination);
+        let graph = builder.build().unwrap();
+        let (nodes, escapes) = (graph.node_ids().collect::<Vec<_>>(), vec![false; graph.tensors().len()]);
+        let segment = Segment { graph: &graph, nodes: &nodes, buffer_types: &[], escapes: &escapes };
+        segment.refuse_overlaps(&Idle { name: "idle", refuses: None }).err().map(|error| match error {
+            DeviceError::Unsupported { reason, .. } => reason,
+            other => panic!("{other}"),
+        })
+    };
+    assert_eq!(refused(0), None);
+    assert_eq!(refused(4), Some(Reason::Strides { operand: 0 }));
+    // Each element goes to where it is.
+    assert_eq!(refused(16), None);
+}
