@@ -24,7 +24,9 @@ use models::{OpenModel, PlannedModel, ServedArguments};
 const EXAMPLES: &str = "Examples:
   orlop serve --plan
   orlop serve --plan --json -c 4096 --parallel 8
-  orlop serve -m small.gguf -m large.gguf --alias small --alias large
+  orlop synth small.gguf --preset smollm2-135m
+  orlop synth large.gguf --preset smollm2-135m --type Q8_0
+  orlop serve --plan -m small.gguf -m large.gguf
 
 While it runs, any client of OpenAI's API can use it: http://127.0.0.1:8080/v1
 
