@@ -1,5 +1,6 @@
 //! Measuring what a device does.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -79,7 +80,7 @@ pub fn calibrate_by(
     clock: Clock<'_>,
 ) -> Result<DeviceSpeeds, Error> {
     let stated = DeviceSpeeds::stated(&device.facts());
-    let probe = Probe { device, options, clock };
+    let probe = Probe { device, options, clock, preparing: Cell::default() };
     // Half of the time is for products of weights.
     let share = options.time / 12;
     let product = probe.largest(share, product)?;
@@ -144,9 +145,16 @@ struct Probe<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a CalibrateOptions,
     clock: Clock<'a>,
+    /// What has gone by while trials were prepared: a GPU compiles its kernels then, the first time. It is not measured.
+    preparing: Cell<Duration>,
 }
 
 impl Probe<'_> {
+    /// The time that measuring has taken.
+    fn now(&self) -> Duration {
+        (self.clock)().saturating_sub(self.preparing.get())
+    }
+
     fn machine(&self) -> Result<Machine, Error> {
         Machine::new([Arc::clone(self.device)])
     }
@@ -165,7 +173,7 @@ impl Probe<'_> {
         time: Duration,
         trial: impl Fn(u64) -> Result<Trial, GraphError>,
     ) -> Result<Option<Measured>, Error> {
-        let end = (self.clock)() + time;
+        let end = self.now() + time;
         let mut best = None;
         for n in (6..=12).map(|power| 1u64 << power) {
             let trial = trial(n).map_err(AllocError::Graph)?;
@@ -173,7 +181,7 @@ impl Probe<'_> {
                 return Ok(None);
             }
             let (steps, seconds) = self.measure(&trial, time / 8)?;
-            let left = end.saturating_sub((self.clock)()).as_secs_f64();
+            let left = end.saturating_sub(self.now()).as_secs_f64();
             best = Some(Measured { n, steps, seconds });
             let next_bytes = 16 * n * n;
             // The next is up to eight times the work, done at least twice.
@@ -188,8 +196,10 @@ impl Probe<'_> {
     /// machine is only told to begin by then. What a read takes by itself does not count.
     fn measure(&self, trial: &Trial, time: Duration) -> Result<(usize, f64), Error> {
         let options = SessionOptions { lower: self.options.lower.clone(), ..SessionOptions::default() };
+        let begin = (self.clock)();
         let mut session = Session::new(self.machine()?, options)?;
         let plan = session.prepare(&trial.graph, &trial.externals)?;
+        self.preparing.set(self.preparing.get() + (self.clock)().saturating_sub(begin));
         for leaf in &trial.leaves {
             // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
             let bytes = trial.graph.tensor(*leaf).desc.bytes();
@@ -233,7 +243,7 @@ impl Probe<'_> {
         let set = TensorSet::allocate(&memory, &set)?;
         let filled = vec![FILL; each as usize];
         set.tensors().iter().try_for_each(|stored| stored.set(0, &filled)).map_err(AllocError::from)?;
-        let end = (self.clock)() + time;
+        let end = self.now() + time;
         let mut points = Vec::new();
         for rows in ROWS {
             let count = if rows <= FEW_ROWS { count } else { 1 };
@@ -249,7 +259,7 @@ impl Probe<'_> {
             let (_, seconds) = self.measure(&trial, time / 16)?;
             let seconds_per_weight = seconds / (count as u64 * side * side) as f64;
             points.push(ProductSpeed { dtype, rows, seconds_per_weight });
-            if (self.clock)() > end {
+            if self.now() > end {
                 break;
             }
         }
