@@ -1,7 +1,7 @@
 //! Once a model runs, a token costs no heap allocation: neither ours nor the devices'.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart};
@@ -15,12 +15,16 @@ use orlop_testkit::CountingAllocator;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Calls are counted for the whole process, so tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
+/// Calls are counted for the whole process, so this is one test: between tests, the harness allocates.
 #[test]
+fn nothing_is_allocated_once_a_model_runs() {
+    a_thousand_tokens_allocate_nothing();
+    counting_experts_allocates_nothing();
+    sequences_that_come_and_go_allocate_nothing();
+    looking_up_and_verifying_drafts_allocates_nothing();
+}
+
 fn a_thousand_tokens_allocate_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
     let model = Model::open(path).unwrap();
     for threads in [1, 2] {
@@ -49,9 +53,7 @@ fn a_thousand_tokens_allocate_nothing() {
     }
 }
 
-#[test]
 fn counting_experts_allocates_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let experts = Experts { count: 8, used: 2, hidden: 64, ..Experts::default() };
     let synth = Synth { experts: Some(experts), context: 300, ..Synth::default() };
     let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
@@ -73,9 +75,7 @@ fn counting_experts_allocates_nothing() {
     assert_eq!(counter.counts().layers[&0].iter().sum::<u64>(), 2 * 213);
 }
 
-#[test]
 fn sequences_that_come_and_go_allocate_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/fixtures/llama-dense.Q4_0.gguf");
     let model = Model::open(path).unwrap();
     let machine = Machine::new(vec![CpuDevice::new(ThreadPool::new(2).unwrap()) as _]).unwrap();
@@ -107,9 +107,7 @@ fn sequences_that_come_and_go_allocate_nothing() {
     assert_eq!(CountingAllocator::calls() - before, 0);
 }
 
-#[test]
 fn looking_up_and_verifying_drafts_allocates_nothing() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let synth = Synth { vocabulary: 700, context: 1100, ..Synth::default() };
     let file = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
     let model = Model::from_file(GgufFile::from_file(file)).unwrap();

@@ -202,5 +202,6 @@ fn ops_with_other_numbers_are_found_before_they_are_used() {
     let error =
         orlop_testkit::run_unplanned(&device, &graph, &feeds).map(|outputs| outputs.f32s(y)).unwrap_err();
     assert!(matches!(error, DeviceError::Lost { .. }), "{error}");
+    crate::support::wait_for(|| !served.refusals().is_empty());
     assert!(served.refusals()[0].contains("is not supported"), "{:?}", served.refusals());
 }

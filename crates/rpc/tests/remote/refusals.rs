@@ -9,7 +9,7 @@ use orlop_rpc::codec::{GgmlOp, RpcReply, RpcRequest, RpcVersion, TensorRecord, c
 use orlop_rpc::{RpcAccess, RpcError, RpcLimits, RpcServer};
 
 use crate::devices::OddDevice;
-use crate::support::{Raw, Served, bytes_of, computed, f32s, graph, i32s, numbers, tensor};
+use crate::support::{Raw, Served, bytes_of, computed, f32s, graph, i32s, numbers, tensor, wait_for};
 
 /// A client with a buffer of 4 KiB sends what `request` makes of it, and is refused for a reason with these words.
 fn refused(words: &str, request: impl Fn((u64, u64)) -> Vec<RpcRequest<'static>>) {
@@ -25,14 +25,6 @@ fn refused(words: &str, request: impl Fn((u64, u64)) -> Vec<RpcRequest<'static>>
     let reasons = served.refusals();
     assert!(reasons[0].contains(words), "`{words}` is not in {reasons:?}");
     serves(&served);
-}
-
-fn wait_for(done: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 /// A sum is computed for a new client.
