@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orlop_graph::{DType, Op, Patch, TensorDesc};
 use orlop_rpc::codec::{GgmlOp, RpcReply, RpcRequest, RpcVersion, TensorRecord, command};
