@@ -145,7 +145,7 @@ struct Probe<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a CalibrateOptions,
     clock: Clock<'a>,
-    /// What has gone by while trials were prepared: a GPU compiles its kernels then, the first time. It is not measured.
+    /// What has gone by until trials had run once: a GPU compiles kernels then. It is not measured.
     preparing: Cell<Duration>,
 }
 
@@ -199,7 +199,6 @@ impl Probe<'_> {
         let begin = (self.clock)();
         let mut session = Session::new(self.machine()?, options)?;
         let plan = session.prepare(&trial.graph, &trial.externals)?;
-        self.preparing.set(self.preparing.get() + (self.clock)().saturating_sub(begin));
         for leaf in &trial.leaves {
             // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
             let bytes = trial.graph.tensor(*leaf).desc.bytes();
@@ -211,6 +210,7 @@ impl Probe<'_> {
         let read = |session: &Session| session.get_part(plan, *result, 0, &mut [0; 4]);
         let mut run = || session.run(plan, &options).and_then(|()| read(&session));
         run()?;
+        self.preparing.set(self.preparing.get() + (self.clock)().saturating_sub(begin));
         let seconds = fastest(self.clock, time, run)?;
         let reading = fastest(self.clock, Duration::ZERO, || read(&session))?;
         Ok((steps, beyond(seconds, reading)))
