@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use orlop_alloc::{Error as AllocError, Externals, SetTensor, TensorSet};
 use orlop_backend::{BufferType, Device, LowerOptions, NodeQuery, Operand, Role, RunOptions};
-use orlop_graph::{DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Leaf, TensorDesc, TensorId};
+use orlop_graph::{
+    DType, FlashAttention, Glu, Graph, GraphBuilder, GraphError, Leaf, PagedRows, TensorDesc, TensorId,
+};
 
 use crate::{AttentionSpeed, DeviceSpeeds, Error, Machine, PassSpeed, ProductSpeed, Session, SessionOptions};
 
@@ -54,6 +56,8 @@ const NORM_WIDTH: u64 = 2048;
 /// Gates of many tokens, and the width of a token there.
 const GATES: usize = 4;
 const GATE_WIDTH: u64 = 1024;
+/// Rows of a page of a cache.
+const PAGE_ROWS: u64 = 64;
 /// What may take this many times the time that is left for it is not measured.
 const PATIENCE: f64 = 4.0;
 /// A byte that makes small positive numbers of all types of weights.
@@ -131,12 +135,14 @@ struct Trial {
     graph: Graph,
     /// Leaves that get numbers.
     leaves: Vec<TensorId>,
+    /// Leaves of integers.
+    integers: Vec<(TensorId, Vec<i32>)>,
     externals: Externals,
 }
 
 impl Trial {
     fn new(b: GraphBuilder, leaves: Vec<TensorId>) -> Result<Trial, GraphError> {
-        Ok(Trial { graph: b.build()?, leaves, externals: Externals::new() })
+        Ok(Trial { graph: b.build()?, leaves, integers: Vec::new(), externals: Externals::new() })
     }
 }
 
@@ -203,6 +209,10 @@ impl Probe<'_> {
             // Halves, in any width of float: no zeros that could be skipped, nothing that grows.
             let bytes = trial.graph.tensor(*leaf).desc.bytes();
             session.set(plan, *leaf, &0.5f32.to_le_bytes().repeat((bytes / 4) as usize))?;
+        }
+        for (leaf, integers) in &trial.integers {
+            let bytes: Vec<u8> = integers.iter().flat_map(|integer| integer.to_le_bytes()).collect();
+            session.set(plan, *leaf, &bytes)?;
         }
         let steps = session.get_prepared(plan)?.planned.steps.iter().map(|steps| steps.steps.len()).sum();
         let options = RunOptions::default();
@@ -290,15 +300,12 @@ impl Probe<'_> {
         let [head, rows, heads, kv_heads] = [64, self.options.side / 2, 16, 4];
         let mut points = Vec::new();
         for tokens in [1, 64] {
-            let mut b = GraphBuilder::new();
-            let leaf = |b: &mut GraphBuilder, name: &str, dtype, extents: &[u64]| {
-                b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(dtype, extents))
-            };
-            let q = leaf(&mut b, "q", DType::F32, &[head, tokens, heads]);
-            let [k, v] = ["k", "v"].map(|name| leaf(&mut b, name, DType::F16, &[head, rows, kv_heads]));
-            let y = b.flash_attention([q, k, v], None, None, None, FlashAttention::scaled(0.1));
-            b.output(y);
-            let trial = Trial::new(b, vec![q, k, v]).map_err(AllocError::Graph)?;
+            let sizes = AttentionSizes { tokens, head, rows, heads, kv_heads };
+            let trials = [true, false].map(|paged| sizes.trial(paged).map_err(AllocError::Graph));
+            // As models attend where the device can do it: kernels for other caches may be far slower.
+            let [paged, plain] = trials;
+            let (paged, plain) = (paged?, plain?);
+            let trial = if self.runs(&paged.graph)? { paged } else { plain };
             if !self.runs(&trial.graph)? {
                 return Ok(Vec::new());
             }
@@ -409,6 +416,48 @@ fn fastest<E>(clock: Clock<'_>, time: Duration, mut work: impl FnMut() -> Result
     }
     // Clocks have steps.
     Ok(best.as_secs_f64().max(1e-9))
+}
+
+/// Attention of some tokens to all rows of a cache.
+struct AttentionSizes {
+    tokens: u64,
+    head: u64,
+    rows: u64,
+    heads: u64,
+    kv_heads: u64,
+}
+
+impl AttentionSizes {
+    fn trial(&self, paged: bool) -> Result<Trial, GraphError> {
+        let AttentionSizes { tokens, head, rows, heads, kv_heads } = *self;
+        let mut b = GraphBuilder::new();
+        let leaf = |b: &mut GraphBuilder, name: &str, dtype, extents: &[u64]| {
+            b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(dtype, extents))
+        };
+        let q = leaf(&mut b, "q", DType::F32, &[head, tokens, heads]);
+        let [k, v] = ["k", "v"].map(|name| leaf(&mut b, name, DType::F16, &[head, rows, kv_heads]));
+        let scaled = FlashAttention::scaled(0.1);
+        if !paged {
+            let y = b.flash_attention([q, k, v], None, None, None, scaled);
+            b.output(y);
+            return Trial::new(b, vec![q, k, v]);
+        }
+        let page_rows = rows.min(PAGE_ROWS);
+        let pages = rows / page_rows;
+        let kv_len = leaf(&mut b, "kv_len", DType::I32, &[tokens]);
+        let table = leaf(&mut b, "pages", DType::I32, &[pages, 1]);
+        let sequences = leaf(&mut b, "sequences", DType::I32, &[tokens]);
+        let paged = PagedRows { kv_len, pages: table, sequences, page_rows: page_rows as u32 };
+        let y = b.paged_attention([q, k, v], paged, None, scaled);
+        b.output(y);
+        let every = |number: u64| vec![number as i32; tokens as usize];
+        let integers = vec![
+            (kv_len, every(pages * page_rows)),
+            (table, (0..pages as i32).collect()),
+            (sequences, every(0)),
+        ];
+        Ok(Trial { integers, ..Trial::new(b, vec![q, k, v])? })
+    }
 }
 
 /// Rounds of a stream and norms of one token, each norm with a weight of its own: what a token's steps between products are.
