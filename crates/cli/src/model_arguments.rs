@@ -122,7 +122,7 @@ pub(crate) struct SettingArguments {
     /// Use the context, the layout and the memory plans saved by `orlop plan MODEL --save FILE` with the same settings.
     #[arg(id = "saved_plan", long = "plan", value_name = "FILE")]
     pub(crate) plan: Option<PathBuf>,
-    /// Use the speeds that devices state instead of measuring them. Devices are measured once, in at most two seconds, where
+    /// Use the speeds that devices state instead of measuring them. Devices are measured once, in about two seconds, where
     /// several share a model or predictions are printed; see `orlop devices --measure`.
     #[arg(long)]
     pub(crate) no_measure: bool,

@@ -128,7 +128,7 @@ async fn bytes(front: &Front, request: Request) -> Result<Vec<u8>, ApiError> {
     front.served().map(|_| bytes)
 }
 
-/// The model that a request names. What is no text is refused with the other fields.
+/// The model that a request names. A value of another kind is refused with the other fields.
 fn named(json: &Json) -> Option<&str> {
     json.get("model").and_then(Json::as_str)
 }

@@ -301,11 +301,11 @@ impl Probe<'_> {
         let mut points = Vec::new();
         for tokens in [1, 64] {
             let sizes = AttentionSizes { tokens, head, rows, heads, kv_heads };
-            let trials = [true, false].map(|paged| sizes.trial(paged).map_err(AllocError::Graph));
-            // As models attend where the device can do it: kernels for other caches may be far slower.
-            let [paged, plain] = trials;
-            let (paged, plain) = (paged?, plain?);
-            let trial = if self.runs(&paged.graph)? { paged } else { plain };
+            let mut trial = sizes.trial(true).map_err(AllocError::Graph)?;
+            // Models attend over pages where a device can: its kernels for other caches may be far slower.
+            if !self.runs(&trial.graph)? {
+                trial = sizes.trial(false).map_err(AllocError::Graph)?;
+            }
             if !self.runs(&trial.graph)? {
                 return Ok(Vec::new());
             }

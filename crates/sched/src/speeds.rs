@@ -83,7 +83,7 @@ pub struct ChosenMatrices {
 }
 
 impl ExpectedData {
-    /// Attention sees so many rows.
+    /// Attention that sees this many rows.
     pub fn seeing(rows: u64) -> ExpectedData {
         ExpectedData { seen: Some(rows), ..ExpectedData::default() }
     }

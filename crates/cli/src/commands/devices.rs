@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevicesArguments {
-    /// Measure what the devices do in a second, in at most two seconds, and keep it for later commands.
+    /// Measure what the devices do in a second, in about two seconds, and keep it for later commands.
     #[arg(long)]
     measure: bool,
     /// Number of threads of the CPU [default: number of usable performance cores]

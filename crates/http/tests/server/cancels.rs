@@ -74,14 +74,7 @@ fn a_server_at_its_deadline_ends_streams_with_an_error() {
     assert_eq!(connection.head().status, 200);
     connection.chunk();
     server.stopper.stop(Duration::ZERO);
-    let mut text = String::new();
-    loop {
-        let chunk = connection.chunk();
-        if chunk.is_empty() {
-            break;
-        }
-        text.push_str(std::str::from_utf8(&chunk).unwrap());
-    }
+    let text = String::from_utf8(connection.chunks()).unwrap();
     assert!(text.contains("shutting down"), "{text}");
     assert!(!text.contains("[DONE]"), "{text}");
 }

@@ -99,17 +99,24 @@ impl Connection {
         bytes
     }
 
+    /// The chunks of a body that are left, together.
+    pub(crate) fn chunks(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        loop {
+            let chunk = self.chunk();
+            if chunk.is_empty() {
+                return bytes;
+            }
+            bytes.extend(chunk);
+        }
+    }
+
     /// A whole response.
     pub(crate) fn answer(&mut self) -> Answer {
         let mut answer = self.head();
         if answer.header("transfer-encoding") == Some("chunked") {
-            loop {
-                let chunk = self.chunk();
-                if chunk.is_empty() {
-                    return answer;
-                }
-                answer.body.extend(chunk);
-            }
+            answer.body = self.chunks();
+            return answer;
         }
         let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
         answer.body = vec![0; length];

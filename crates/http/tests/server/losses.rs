@@ -24,14 +24,7 @@ fn a_lost_device_ends_what_ran_there_and_the_queue_is_answered_without_it() {
     let mut second = server.begin("/v1/completions", &wanted(90));
     server.until("it waits", || server.metric("orlop_num_requests_waiting") == 1.0);
     device.faults().lose();
-    let mut text = String::new();
-    loop {
-        let chunk = first.chunk();
-        if chunk.is_empty() {
-            break;
-        }
-        text.push_str(std::str::from_utf8(&chunk).unwrap());
-    }
+    let text = String::from_utf8(first.chunks()).unwrap();
     assert!(text.contains("server_error") && !text.contains("[DONE]"), "{text}");
     assert_eq!(second.answer().ok()["choices"][0]["text"], expected["choices"][0]["text"]);
 }

@@ -106,14 +106,7 @@ fn a_model_that_answers_is_not_unloaded_and_later_requests_to_it_wait_their_turn
     let mut third = server.begin("/v1/completions", &wanted("a", 4));
     server.until("both wait", || server.metric("orlop_num_requests_waiting") == 2.0);
     assert_eq!(loaded(&server), ["a"]);
-    let mut text = String::new();
-    loop {
-        let chunk = first.chunk();
-        if chunk.is_empty() {
-            break;
-        }
-        text.push_str(std::str::from_utf8(&chunk).unwrap());
-    }
+    let text = String::from_utf8(first.chunks()).unwrap();
     assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
     let (second, third) = (second.answer().ok(), third.answer().ok());
     assert_eq!((&second["model"], &third["model"]), (&json!("b"), &json!("a")));

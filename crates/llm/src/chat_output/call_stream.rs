@@ -54,7 +54,7 @@ struct Head<'a> {
 }
 
 impl CallStream {
-    /// Goes on with a text that begins with what was there before, and gives what is new of the value that `end` has looked at.
+    /// Reads a text that begins with the one read before, and returns what is new of the value that `end` has looked at.
     pub(super) fn advance(&mut self, syntax: Syntax, held: &str, end: &JsonEnd) -> Vec<AnswerPart> {
         let mut parts = Vec::new();
         if let CallStream::Before = self {
@@ -79,7 +79,7 @@ impl CallStream {
         parts
     }
 
-    /// Goes on with a text that is arguments and nothing else, and gives what is new; white space around them is left out.
+    /// Reads a text that is arguments and nothing else, and returns what is new, without white space around them.
     pub(super) fn advance_named(&mut self, name: &str, text: &str) -> Vec<AnswerPart> {
         let mut parts = Vec::new();
         let space = text.len() - text.trim_start().len();

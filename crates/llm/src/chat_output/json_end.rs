@@ -26,7 +26,7 @@ impl JsonEnd {
         self.at + text.as_bytes().get(self.at).filter(is_last).map_or(0, |_| 1)
     }
 
-    /// Goes on with a text that begins with what was there before.
+    /// Reads a text that begins with the one read before.
     pub(super) fn find(&mut self, text: &str) -> JsonProgress {
         while let Some(byte) = text.as_bytes().get(self.at) {
             self.at += 1;

@@ -4,27 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orlop_backend::{Device, Link};
-use orlop_gguf::{GgufFile, GgufPart};
+use orlop_gguf::GgufFile;
 use orlop_llm::{
-    Blueprint, Error, ExpertCounter, ExpertCounts, Experts, FileType, HotExperts, LayerChoice,
-    LayerPlacement, Model, Settings, Synth, SynthTensor, Workload,
+    Blueprint, Error, ExpertCounter, ExpertCounts, FileType, HotExperts, LayerChoice, LayerPlacement, Model,
+    Settings, Synth, SynthTensor, Workload,
 };
 use orlop_sched::Machine;
 use orlop_testkit::devices::TestDevice;
 
 use crate::made::{exact, made};
-use crate::support::{cpu, greedy, load, nmse, one_cpu, rows};
-
-fn model(synth: &Synth) -> Model {
-    let part = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
-    Model::from_file(GgufFile::from_file(part)).unwrap()
-}
-
-/// Four layers with eight experts, of which a token uses two.
-fn with_experts() -> Synth {
-    let experts = Experts { count: 8, used: 2, hidden: 256, ..Experts::default() };
-    Synth { layers: 4, width: 256, hidden: 256, experts: Some(experts), vocabulary: 64, ..Synth::default() }
-}
+use crate::support::{cpu, greedy, load, nmse, one_cpu, rows, synthetic, with_experts};
 
 fn tokens() -> Vec<u32> {
     (0..20).map(|token| token * 7 % 64).collect()
@@ -64,7 +53,7 @@ fn counts_are_the_choices_of_the_router() {
         mean: 0.0,
         deviation: 100.0,
     };
-    let model = model(&Synth { tensors: vec![bias], ..with_experts() });
+    let model = synthetic(&Synth { tensors: vec![bias], ..with_experts() });
     let file = model.file();
     let bias = orlop_testkit::f32s(file.bytes_of(file.tensor("blk.0.exp_probs_b.bias").unwrap()));
     let mut ranked: Vec<usize> = (0..8).collect();
@@ -106,7 +95,7 @@ fn counts_are_those_of_importance_data_however_runs_are_filled_up() {
 
 #[test]
 fn engines_with_one_counter_add_to_the_same_counts() {
-    let (model, counter) = (model(&with_experts()), Arc::new(ExpertCounter::default()));
+    let (model, counter) = (synthetic(&with_experts()), Arc::new(ExpertCounter::default()));
     let settings =
         Settings { context: Some(64), expert_counter: Some(Arc::clone(&counter)), ..Settings::default() };
     for _ in 0..2 {
@@ -152,7 +141,7 @@ fn experts_on_two_devices_give_the_results_of_one() {
 #[test]
 fn hot_experts_take_their_share_of_memory_in_any_type() {
     for file_type in [FileType::F16, FileType::Q8_0, FileType::Q4_K_M] {
-        let model = model(&Synth { file_type, ..with_experts() });
+        let model = synthetic(&Synth { file_type, ..with_experts() });
         let machine = two();
         let [one, other] = ["one", "two"].map(|name| machine.find(name).unwrap());
         let settings = |layout| Settings { layout, context: Some(64), ..Settings::default() };
@@ -179,7 +168,7 @@ fn hot_experts_take_their_share_of_memory_in_any_type() {
 #[test]
 fn hot_experts_are_some_of_a_layer_that_has_experts() {
     let synth = with_experts();
-    let (experts, dense) = (model(&synth), model(&Synth { experts: None, ..synth }));
+    let (experts, dense) = (synthetic(&synth), synthetic(&Synth { experts: None, ..synth }));
     let machine = two();
     let one = machine.find("one").unwrap();
     let refusal = |model: &Model, hot: &[u32], importance| {
@@ -204,7 +193,7 @@ fn hot_experts_are_some_of_a_layer_that_has_experts() {
 
 #[test]
 fn the_experts_that_are_chosen_most_are_on_the_fast_device() {
-    let model = model(&with_experts());
+    let model = synthetic(&with_experts());
     let machine = fast_and_slow();
     let [fast, slow] = ["fast", "slow"].map(|name| machine.find(name).unwrap());
     let work = Workload { prompt: 1, generated: 100, depth: 0 };

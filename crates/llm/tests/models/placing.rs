@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orlop_backend::{Device, Link};
-use orlop_gguf::{GgufFile, GgufPart};
+use orlop_gguf::GgufFile;
 use orlop_llm::{
     Blueprint, Experts, FileType, FitChoice, LayerChoice, LayerPlacement, Model, ModelPart, Settings, Synth,
     Workload,
@@ -11,17 +11,7 @@ use orlop_llm::{
 use orlop_sched::{DeviceDescription, FlopsDescription, Limit, LinkDescription, Machine, MachineDescription};
 use orlop_testkit::devices::TestDevice;
 
-use crate::support::{cpu, greedy, load, one_cpu, reference, rows};
-
-fn model(synth: &Synth) -> Model {
-    let part = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
-    Model::from_file(GgufFile::from_file(part)).unwrap()
-}
-
-fn with_experts() -> Synth {
-    let experts = Experts { count: 8, used: 2, hidden: 256, ..Experts::default() };
-    Synth { layers: 4, width: 256, hidden: 256, experts: Some(experts), vocabulary: 64, ..Synth::default() }
-}
+use crate::support::{cpu, greedy, load, one_cpu, reference, rows, synthetic, with_experts};
 
 /// A fast device and a slow one, which compute the same.
 fn fast_and_slow() -> Machine {
@@ -39,7 +29,7 @@ fn a_placement_by_time_is_no_slower_than_any_number_of_layers_that_fits() {
     let (dense, tokens, _) = reference("llama-dense.Q4_0");
     let machine = fast_and_slow();
     let fast = machine.find("fast").unwrap();
-    for model in [dense, model(&with_experts())] {
+    for model in [dense, synthetic(&with_experts())] {
         let layers = model.config().layers.len();
         let work = Workload { prompt: 16, generated: 8, depth: 0 };
         let at = |layout, budget: Option<u64>| {
@@ -86,7 +76,7 @@ fn a_placement_by_time_is_no_slower_than_any_number_of_layers_that_fits() {
 
 #[test]
 fn a_layout_is_chosen_again_for_the_context_that_fits() {
-    let model = model(&Synth { layers: 6, width: 256, hidden: 512, context: 4096, ..Synth::default() });
+    let model = synthetic(&Synth { layers: 6, width: 256, hidden: 512, context: 4096, ..Synth::default() });
     let machine = fast_and_slow();
     let [fast, slow] = ["fast", "slow"].map(|name| machine.find(name).unwrap());
     let layout = LayerChoice::fastest();
@@ -157,7 +147,7 @@ fn results_of_experts_are_handed_on_one_by_one() {
     // Wide activations, small experts: to bring results back takes longer than anything else.
     let experts = Experts { count: 8, used: 8, hidden: 32, ..Experts::default() };
     let synth = Synth { layers: 2, width: 512, hidden: 32, vocabulary: 64, ..Synth::default() };
-    let model = model(&Synth { experts: Some(experts), ..synth });
+    let model = synthetic(&Synth { experts: Some(experts), ..synth });
     let device = |name: &str, speed: f64| -> Arc<dyn Device> {
         let link = Link { bytes_per_second: 1e7, latency_seconds: 0.0 };
         let builder = TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).flops(speed);
@@ -183,7 +173,7 @@ fn results_of_experts_are_handed_on_one_by_one() {
 #[test]
 fn experts_of_a_layer_can_be_on_another_device_than_the_rest() {
     let synth = with_experts();
-    let model = model(&synth);
+    let model = synthetic(&synth);
     let machine = fast_and_slow();
     let [fast, slow] = ["fast", "slow"].map(|name| machine.find(name).unwrap());
     let tokens: Vec<u32> = (0..20).map(|token| token * 7 % 64).collect();
@@ -211,7 +201,7 @@ fn experts_of_a_layer_can_be_on_another_device_than_the_rest() {
 
 #[test]
 fn a_model_that_memory_does_not_hold_runs_from_its_file() {
-    let model = model(&Synth { layers: 6, width: 256, hidden: 1024, ..Synth::default() });
+    let model = synthetic(&Synth { layers: 6, width: 256, hidden: 1024, ..Synth::default() });
     let machine = one_cpu();
     let cpu = machine.find("cpu").unwrap();
     let settings = Settings { context: Some(64), batch: 16, ..Settings::default() };

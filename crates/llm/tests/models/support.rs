@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
-use orlop_llm::{Blueprint, Engine, Model, Part, RunRows, SequenceId, Settings};
+use orlop_gguf::{GgufFile, GgufPart};
+use orlop_llm::{Blueprint, Engine, Experts, Model, Part, RunRows, SequenceId, Settings, Synth};
 use orlop_sched::Machine;
 use orlop_testkit::ReferenceDevice;
 
@@ -105,4 +106,16 @@ pub(crate) fn greedy(engine: &mut Engine, prompt: &[u32], count: usize) -> Vec<u
         tokens.push(best(&last_row(engine, &[last])));
     }
     tokens
+}
+
+/// A model of random weights.
+pub(crate) fn synthetic(synth: &Synth) -> Model {
+    let part = GgufPart::from_bytes(Arc::new(synth.bytes().unwrap())).unwrap();
+    Model::from_file(GgufFile::from_file(part)).unwrap()
+}
+
+/// Four layers with eight experts, of which a token uses two.
+pub(crate) fn with_experts() -> Synth {
+    let experts = Experts { count: 8, used: 2, hidden: 256, ..Experts::default() };
+    Synth { layers: 4, width: 256, hidden: 256, experts: Some(experts), vocabulary: 64, ..Synth::default() }
 }

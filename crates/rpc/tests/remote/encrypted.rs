@@ -99,7 +99,7 @@ fn ends_without_the_same_key_are_refused() {
     assert_eq!(error, RpcError::NoKey { server: served.address().to_string() });
     assert_eq!(refusal(&served), "the client left when it was asked for a key");
 
-    // As llama.cpp's client goes on.
+    // As llama.cpp's client continues.
     let served = Served::encrypted(&one, RpcLimits::default());
     let mut raw = Raw::connect(served.address());
     let mut bytes = Vec::new();
