@@ -103,6 +103,8 @@ pub struct DeviceFacts {
     pub flops: f64,
     /// Bytes a second from its own memory.
     pub bytes_per_second: f64,
+    /// Bytes that its last level of caches holds; 0 where that is unknown.
+    pub cache_bytes: u64,
     /// Seconds to start one step.
     pub launch_seconds: f64,
     /// Its link to host memory.

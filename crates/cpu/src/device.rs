@@ -9,6 +9,7 @@ use orlop_backend::{
 };
 use orlop_graph::{Op, TensorDesc};
 
+use crate::caches::last_level_bytes;
 use crate::isa::Isa;
 use crate::kernels::kernel;
 use crate::lower::lower;
@@ -128,6 +129,7 @@ impl Device for CpuDevice {
             memory: memory(Path::new("/")),
             flops: 3e10 * threads as f64,
             bytes_per_second: 1.5e10,
+            cache_bytes: last_level_bytes(Path::new("/")).unwrap_or(0),
             launch_seconds: 1e-6,
             host_link: Link { bytes_per_second: 1.5e10, latency_seconds: 0.0 },
             staging: StagingMemory::default(),

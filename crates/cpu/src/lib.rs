@@ -14,6 +14,7 @@
 #![warn(clippy::unwrap_used)]
 
 mod access;
+mod caches;
 mod device;
 mod isa;
 mod kernels;

@@ -71,6 +71,7 @@ struct GpuInfo {
     /// Most bytes of shared memory of a block.
     shared: u32,
     bytes_per_second: f64,
+    cache_bytes: u64,
     flops: f64,
 }
 
@@ -112,6 +113,7 @@ impl CudaDevice {
             multiprocessors,
             shared: number(Attribute::SharedOfBlock)?,
             bytes_per_second,
+            cache_bytes: number(Attribute::L2Bytes)?.into(),
             // F16 products on tensor cores per clock and multiprocessor; a product is two operations.
             flops: 2.0 * products_a_clock(capability) * f64::from(multiprocessors) * clock,
         };
@@ -142,6 +144,7 @@ impl Device for CudaDevice {
             memory: free.map(|free| Memory { total: self.gpu.memory, free }),
             flops: self.gpu.flops,
             bytes_per_second: self.gpu.bytes_per_second,
+            cache_bytes: self.gpu.cache_bytes,
             launch_seconds: 3e-6,
             host_link: Link { bytes_per_second: 2e10, latency_seconds: 1e-5 },
             staging: StagingMemory { device: TransferStaging::BYTES, queue: QUEUE_STAGING },

@@ -47,6 +47,7 @@ impl Device for Abacus {
             memory: None,
             flops: 1e8,
             bytes_per_second: 1e9,
+            cache_bytes: 0,
             launch_seconds: 1e-6,
             host_link: Link { bytes_per_second: 1e10, latency_seconds: 0.0 },
             staging: StagingMemory::default(),

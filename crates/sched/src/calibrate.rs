@@ -21,9 +21,11 @@ pub struct CalibrateOptions {
     pub types: Vec<DType>,
     /// About as much time as it may take. Default: two seconds.
     pub time: Duration,
-    /// Bytes of weights that a product of few rows passes over, several times what caches hold. Default: 128 MiB.
+    /// Bytes of weights that a product of few rows passes over; at least twice what the device's caches hold. Default:
+    /// 128 MiB.
     pub bytes: u64,
-    /// Rows and columns of a matrix; attention sees half as many rows. Default: 2048.
+    /// Rows and columns of a matrix, more where a device multiplies larger ones at once; attention sees half as many
+    /// rows. Default: 2048.
     pub side: u64,
 }
 
@@ -53,9 +55,12 @@ const STREAM_BYTES: u64 = 4 << 20;
 /// Norms of a round, and the width of a token there.
 const NORMS: usize = 8;
 const NORM_WIDTH: u64 = 2048;
-/// Gates of many tokens, and the width of a token there.
-const GATES: usize = 4;
+/// The width of a token in gates of many tokens.
 const GATE_WIDTH: u64 = 1024;
+/// Steps of a kind are repeated until a run takes this many seconds: a run has a start of its own.
+const LONG_RUN: f64 = 1e-3;
+/// Most repetitions in a run.
+const MOST_REPEATED: usize = 64;
 /// Rows of a page of a cache.
 const PAGE_ROWS: u64 = 64;
 /// What may take this many times the time that is left for it is not measured.
@@ -84,19 +89,23 @@ pub fn calibrate_by(
     clock: Clock<'_>,
 ) -> Result<DeviceSpeeds, Error> {
     let stated = DeviceSpeeds::stated(&device.facts());
-    let probe = Probe { device, options, clock, preparing: Cell::default() };
+    let mut probe = Probe { device, options, clock, launch: 0.0, preparing: Cell::default() };
     // Half of the time is for products of weights.
     let share = options.time / 12;
+    let chain = probe.largest(share, |_| tiny_steps())?;
+    let launch_seconds =
+        chain.map_or(stated.launch_seconds, |Measured { steps, seconds, .. }| seconds / steps.max(1) as f64);
+    probe.launch = launch_seconds;
     let product = probe.largest(share, product)?;
     let traffic = probe.largest(share, |n| sum(n * n))?;
-    let chain = probe.largest(share, |_| tiny_steps())?;
     let passes = probe.passes(share)?;
     let attention = probe.attention(share)?;
     let (latency, [to, from]) = probe.transfers(share)?;
+    let side = product.as_ref().map_or(0, |product| product.n).max(options.side);
     let mut products = Vec::new();
     let each = options.time / 2 / options.types.len().max(1) as u32;
     for dtype in &options.types {
-        products.extend(probe.products(*dtype, each)?);
+        products.extend(probe.products(*dtype, side, each)?);
     }
     let flops =
         product.map_or(stated.flops, |Measured { n, seconds, .. }| 2.0 * (n as f64).powi(3) / seconds);
@@ -109,8 +118,7 @@ pub fn calibrate_by(
         flops,
         quantized_flops: quantized.reduce(f64::max).unwrap_or(flops),
         bytes_per_second,
-        launch_seconds: chain
-            .map_or(stated.launch_seconds, |Measured { steps, seconds, .. }| seconds / steps.max(1) as f64),
+        launch_seconds,
         host_bytes_per_second: to,
         to_host_bytes_per_second: from,
         host_latency_seconds: latency,
@@ -151,6 +159,8 @@ struct Probe<'a> {
     device: &'a Arc<dyn Device>,
     options: &'a CalibrateOptions,
     clock: Clock<'a>,
+    /// Seconds to start a step.
+    launch: f64,
     /// What has gone by until trials had run once: a GPU compiles kernels then. It is not measured.
     preparing: Cell<Duration>,
 }
@@ -226,14 +236,38 @@ impl Probe<'_> {
         Ok((steps, beyond(seconds, reading)))
     }
 
+    /// Seconds of one of several equal parts of a graph, without the start of its steps; `None` if the device does not run
+    /// it. There are as many parts as make a long run.
+    fn one_of(
+        &self,
+        most: usize,
+        time: Duration,
+        trial: impl Fn(usize) -> Result<Trial, GraphError>,
+    ) -> Result<Option<f64>, Error> {
+        let mut count = 1;
+        loop {
+            let trial = trial(count).map_err(AllocError::Graph)?;
+            if !self.runs(&trial.graph)? {
+                return Ok(None);
+            }
+            let (steps, seconds) = self.measure(&trial, time)?;
+            let longer = (LONG_RUN / seconds).ceil().min(most as f64) as usize;
+            if count > 1 || longer <= 1 {
+                return Ok(Some(beyond(seconds, steps as f64 * self.launch) / count as f64));
+            }
+            count = longer;
+        }
+    }
+
     /// Products of matrices of a type in the memory that its kernels read fastest, by rows; none where the device has none.
-    fn products(&self, dtype: DType, time: Duration) -> Result<Vec<ProductSpeed>, Error> {
-        let CalibrateOptions { bytes, side, .. } = *self.options;
+    fn products(&self, dtype: DType, side: u64, time: Duration) -> Result<Vec<ProductSpeed>, Error> {
+        let facts = self.device.facts();
+        let bytes = self.options.bytes.max(2 * facts.cache_bytes);
         let Some(each) = dtype.row_bytes(side * side) else { return Ok(Vec::new()) };
         // They have to get there, and a connection to another machine may be slow.
-        let sendable = self.device.facts().host_link.bytes_per_second * time.as_secs_f64();
+        let sendable = facts.host_link.bytes_per_second * time.as_secs_f64();
         let bytes = bytes.min(sendable as u64);
-        let count = bytes.div_ceil(each).clamp(1, 64) as usize;
+        let stored = bytes.div_ceil(each).clamp(1, 256) as usize;
         let build = |rows: u64, count: usize| -> Result<(Trial, Vec<TensorId>), GraphError> {
             let mut b = GraphBuilder::new();
             let desc = TensorDesc::contiguous(DType::F32, &[side, rows]);
@@ -249,25 +283,31 @@ impl Probe<'_> {
         let (largest, _) = build(ROWS[2], 1).map_err(AllocError::Graph)?;
         let Some(memory) = self.weight_memory(&largest.graph) else { return Ok(Vec::new()) };
         let desc = TensorDesc::contiguous(dtype, &[side, side]).map_err(bad_desc)?;
-        let set: Vec<SetTensor> = (0..count).map(|index| SetTensor::new(format!("w{index}"), desc)).collect();
+        let set: Vec<SetTensor> =
+            (0..stored).map(|index| SetTensor::new(format!("w{index}"), desc)).collect();
         let set = TensorSet::allocate(&memory, &set)?;
         let filled = vec![FILL; each as usize];
         set.tensors().iter().try_for_each(|stored| stored.set(0, &filled)).map_err(AllocError::from)?;
-        let end = self.now() + time;
-        let mut points = Vec::new();
-        for rows in ROWS {
-            let count = if rows <= FEW_ROWS { count } else { 1 };
-            let (mut trial, weights) = build(rows, count).map_err(AllocError::Graph)?;
+        let bound = |rows: u64, count: usize| {
+            let (mut trial, weights) = build(rows, count)?;
             for (leaf, stored) in weights.iter().zip(set.tensors()) {
                 trial.externals.insert(*leaf, stored.clone());
             }
+            Ok(trial)
+        };
+        let end = self.now() + time;
+        let mut points = Vec::new();
+        for rows in ROWS {
+            // Products of few rows pass over all weights, as no cache holds those of a model.
+            let least = if rows <= FEW_ROWS { stored } else { 1 };
             // At most as long as all rows one by one.
             let one = points.first().map_or(0.0, |one: &ProductSpeed| one.seconds_per_weight);
-            if one * (count as u64 * side * side * rows) as f64 > PATIENCE * time.as_secs_f64() {
+            if one * (least as u64 * side * side * rows) as f64 > PATIENCE * time.as_secs_f64() {
                 continue;
             }
-            let (_, seconds) = self.measure(&trial, time / 16)?;
-            let seconds_per_weight = seconds / (count as u64 * side * side) as f64;
+            let seconds = self.one_of(stored / least, time / 16, |count| bound(rows, least * count))?;
+            let Some(seconds) = seconds else { continue };
+            let seconds_per_weight = seconds / (least as u64 * side * side) as f64;
             points.push(ProductSpeed { dtype, rows, seconds_per_weight });
             if self.now() > end {
                 break;
@@ -295,26 +335,21 @@ impl Probe<'_> {
         kinds.filter(|memory| !memory.is_borrowed()).find(reads).cloned()
     }
 
-    /// Attention of one token and of many to a cache of F16.
+    /// Attention of one token and of many to caches of F16.
     fn attention(&self, time: Duration) -> Result<Vec<AttentionSpeed>, Error> {
         let [head, rows, heads, kv_heads] = [64, self.options.side / 2, 16, 4];
         let mut points = Vec::new();
-        for tokens in [1, 64] {
+        for tokens in [1, 64, 512] {
             let sizes = AttentionSizes { tokens, head, rows, heads, kv_heads };
-            let mut trial = sizes.trial(true).map_err(AllocError::Graph)?;
-            // Models attend over pages where a device can: its kernels for other caches may be far slower.
-            if !self.runs(&trial.graph)? {
-                trial = sizes.trial(false).map_err(AllocError::Graph)?;
-            }
-            if !self.runs(&trial.graph)? {
-                return Ok(Vec::new());
-            }
-            let one = points.first().map_or(0.0, |one: &AttentionSpeed| one.seconds_per_element);
+            let one = points.last().map_or(0.0, |last: &AttentionSpeed| last.seconds_per_element);
             let elements = tokens * heads * 2 * head * rows;
             if one * elements as f64 > PATIENCE * time.as_secs_f64() {
                 continue;
             }
-            let (_, seconds) = self.measure(&trial, time / 4)?;
+            // Models attend over pages where a device can: its kernels for other caches may be far slower.
+            let paged = self.one_of(MOST_REPEATED, time / 4, |count| sizes.trial(true, count))?;
+            let plain = || self.one_of(MOST_REPEATED, time / 4, |count| sizes.trial(false, count));
+            let Some(seconds) = paged.map_or_else(plain, |paged| Ok(Some(paged)))? else { break };
             points.push(AttentionSpeed { tokens, seconds_per_element: seconds / elements as f64 });
         }
         Ok(points)
@@ -342,8 +377,8 @@ impl Probe<'_> {
             if all > time.as_secs_f64() {
                 break;
             }
-            if let Some((steps, seconds)) = self.steps_of(|| gates(tokens), time / 4)? {
-                let seconds = seconds / steps.max(1) as f64;
+            if let Some(seconds) = self.one_of(MOST_REPEATED, time / 4, |count| gates(tokens, count))? {
+                let seconds = self.launch + seconds;
                 passes.push(PassSpeed { bytes: 3 * 4 * GATE_WIDTH * tokens, seconds });
             }
         }
@@ -428,35 +463,40 @@ struct AttentionSizes {
 }
 
 impl AttentionSizes {
-    fn trial(&self, paged: bool) -> Result<Trial, GraphError> {
+    /// Several of them, each with a cache of its own.
+    fn trial(&self, paged: bool, count: usize) -> Result<Trial, GraphError> {
         let AttentionSizes { tokens, head, rows, heads, kv_heads } = *self;
         let mut b = GraphBuilder::new();
         let leaf = |b: &mut GraphBuilder, name: &str, dtype, extents: &[u64]| {
             b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(dtype, extents))
         };
-        let q = leaf(&mut b, "q", DType::F32, &[head, tokens, heads]);
-        let [k, v] = ["k", "v"].map(|name| leaf(&mut b, name, DType::F16, &[head, rows, kv_heads]));
-        let scaled = FlashAttention::scaled(0.1);
-        if !paged {
-            let y = b.flash_attention([q, k, v], None, None, None, scaled);
-            b.output(y);
-            return Trial::new(b, vec![q, k, v]);
-        }
         let page_rows = rows.min(PAGE_ROWS);
         let pages = rows / page_rows;
-        let kv_len = leaf(&mut b, "kv_len", DType::I32, &[tokens]);
-        let table = leaf(&mut b, "pages", DType::I32, &[pages, 1]);
-        let sequences = leaf(&mut b, "sequences", DType::I32, &[tokens]);
-        let paged = PagedRows { kv_len, pages: table, sequences, page_rows: page_rows as u32 };
-        let y = b.paged_attention([q, k, v], paged, None, scaled);
-        b.output(y);
+        let seen = paged.then(|| PagedRows {
+            kv_len: leaf(&mut b, "kv_len", DType::I32, &[tokens]),
+            pages: leaf(&mut b, "pages", DType::I32, &[pages, 1]),
+            sequences: leaf(&mut b, "sequences", DType::I32, &[tokens]),
+            page_rows: page_rows as u32,
+        });
+        let mut leaves = Vec::new();
+        for index in 0..count {
+            let q = leaf(&mut b, &format!("q{index}"), DType::F32, &[head, tokens, heads]);
+            let [k, v] = ["k", "v"]
+                .map(|name| leaf(&mut b, &format!("{name}{index}"), DType::F16, &[head, rows, kv_heads]));
+            leaves.extend([q, k, v]);
+            let scaled = FlashAttention::scaled(0.1);
+            let y = match seen {
+                Some(seen) => b.paged_attention([q, k, v], seen, None, scaled),
+                None => b.flash_attention([q, k, v], None, None, None, scaled),
+            };
+            b.output(y);
+        }
         let every = |number: u64| vec![number as i32; tokens as usize];
-        let integers = vec![
-            (kv_len, every(pages * page_rows)),
-            (table, (0..pages as i32).collect()),
-            (sequences, every(0)),
-        ];
-        Ok(Trial { integers, ..Trial::new(b, vec![q, k, v])? })
+        let integers = seen.map(|PagedRows { kv_len, pages: table, sequences, .. }| {
+            let tables = [every(pages * page_rows), (0..pages as i32).collect(), every(0)];
+            [kv_len, table, sequences].into_iter().zip(tables).collect()
+        });
+        Ok(Trial { integers: integers.unwrap_or_default(), ..Trial::new(b, leaves)? })
     }
 }
 
@@ -485,14 +525,14 @@ fn norms_between_streams(rounds: usize, norms: usize) -> Result<Trial, GraphErro
 }
 
 /// Gates of many tokens.
-fn gates(tokens: u64) -> Result<Trial, GraphError> {
+fn gates(tokens: u64, count: usize) -> Result<Trial, GraphError> {
     let mut b = GraphBuilder::new();
     let leaf = |b: &mut GraphBuilder, name: &str| {
         b.leaf(Leaf::Persistent, name, TensorDesc::contiguous(DType::F32, &[GATE_WIDTH, tokens]))
     };
     let [x, mut y] = ["x", "y"].map(|name| leaf(&mut b, name));
     let leaves = vec![x, y];
-    for _ in 0..GATES {
+    for _ in 0..count {
         y = b.gated(Glu::Silu, x, y);
     }
     b.output(y);

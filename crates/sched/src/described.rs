@@ -162,6 +162,7 @@ impl Device for DescribedDevice {
             memory: Some(Memory { total: *memory_bytes, free: *memory_bytes }),
             flops: flops.f16,
             bytes_per_second: *read_bytes_per_s,
+            cache_bytes: 0,
             launch_seconds: *launch_s,
             host_link: self.host_link,
             staging: StagingMemory::default(),

@@ -187,6 +187,7 @@ impl Device for WgpuDevice {
             memory: self.gpu.memory.map(own),
             flops: if software { 4e9 } else { 4e12 },
             bytes_per_second: if software { 4e9 } else { 2e11 },
+            cache_bytes: 0,
             launch_seconds: if software { 5e-5 } else { 5e-6 },
             host_link: Link {
                 bytes_per_second: if software { 4e9 } else { 1e10 },

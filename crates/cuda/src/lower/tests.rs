@@ -68,6 +68,7 @@ impl Device for Paper {
             memory: None,
             flops: 1.0,
             bytes_per_second: 1.0,
+            cache_bytes: 0,
             launch_seconds: 1.0,
             host_link: Link { bytes_per_second: 1.0, latency_seconds: 1.0 },
             staging: StagingMemory::default(),

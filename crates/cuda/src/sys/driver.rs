@@ -35,6 +35,7 @@ pub(crate) enum Attribute {
     Multiprocessors = 16,
     MemoryClockKilohertz = 36,
     BusBits = 37,
+    L2Bytes = 38,
     ClockKilohertz = 13,
     SharedOfBlock = 97,
     Major = 75,

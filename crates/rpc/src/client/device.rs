@@ -235,6 +235,7 @@ impl Device for RpcDevice {
             // A server does not say what it is: numbers of a small processor.
             flops: 1e11,
             bytes_per_second: 2e10,
+            cache_bytes: 0,
             launch_seconds: 5e-6,
             host_link: self.link,
             staging: StagingMemory::default(),
