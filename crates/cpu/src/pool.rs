@@ -210,7 +210,8 @@ impl Team<'_> {
         let tired = Instant::now();
         state.close(helped);
         let now = Instant::now();
-        self.policy.lose((now - tired).saturating_sub((tired - began) / EXPECTED_WAIT), now);
+        let lost = (now - tired).saturating_sub((tired - began) / EXPECTED_WAIT);
+        self.policy.lose(lost, self.members, now);
     }
 }
 

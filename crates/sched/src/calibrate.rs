@@ -21,7 +21,7 @@ pub struct CalibrateOptions {
     pub types: Vec<DType>,
     /// About as much time as it may take. Default: two seconds.
     pub time: Duration,
-    /// Bytes of weights that a product of few rows passes over; at least twice what the device's caches hold. Default:
+    /// Bytes of weights that a product of few rows passes over; at least one and a half times what the device's caches hold. Default:
     /// 128 MiB.
     pub bytes: u64,
     /// Rows and columns of a matrix, more where a device multiplies larger ones at once; attention sees half as many
@@ -262,7 +262,7 @@ impl Probe<'_> {
     /// Products of matrices of a type in the memory that its kernels read fastest, by rows; none where the device has none.
     fn products(&self, dtype: DType, side: u64, time: Duration) -> Result<Vec<ProductSpeed>, Error> {
         let facts = self.device.facts();
-        let bytes = self.options.bytes.max(2 * facts.cache_bytes);
+        let bytes = self.options.bytes.max(facts.cache_bytes + facts.cache_bytes / 2);
         let Some(each) = dtype.row_bytes(side * side) else { return Ok(Vec::new()) };
         // They have to get there, and a connection to another machine may be slow.
         let sendable = facts.host_link.bytes_per_second * time.as_secs_f64();

@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::Mutex;
 
 use crate::rerankers::reranker;
 use crate::support::Folder;
@@ -25,47 +26,63 @@ fn examples(help: &str) -> Vec<String> {
 
 #[test]
 fn every_example_runs_as_printed() {
+    let commands = commands();
+    assert!(commands.len() >= 12, "{commands:?}");
+    let pages = commands.iter().map(|command| help(&[command])).chain([help(&[])]);
+    let (pages, written) = (Mutex::new(pages.collect::<Vec<_>>().into_iter()), Mutex::new(Vec::new()));
+    let next = || pages.lock().unwrap().next();
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(page) = next() {
+                    let files = run_examples(&page);
+                    written.lock().unwrap().extend(files);
+                }
+            });
+        }
+    });
+    let written = written.into_inner().unwrap();
+    for file in
+        ["random.gguf", "small.gguf", "orlop.1", "orlop-run.1", "orlop-plan.1", "orlop.bash", "_orlop"]
+    {
+        assert!(written.contains(&file.to_owned()), "{file}: {written:?}");
+    }
+}
+
+/// Runs the examples of a page in a folder of their own, and returns the files that they write.
+fn run_examples(page: &str) -> Vec<String> {
     let folder = Folder::new();
     let home = folder.path(".");
     let found = Path::new(env!("CARGO_BIN_EXE_orlop")).parent().unwrap().display().to_string();
     let path = format!("{found}:{}", std::env::var("PATH").unwrap());
     reranker(&folder.path("reranker.gguf"));
-    let commands = commands();
-    assert!(commands.len() >= 12, "{commands:?}");
-    let pages = commands.iter().map(|command| help(&[command])).chain([help(&[])]);
-    for page in pages {
-        let examples = examples(&page);
-        assert!(!examples.is_empty(), "there are examples: {page}");
-        for line in examples {
-            let mut shell = program("sh");
-            let serves = line.starts_with("orlop serve-rpc");
-            let line = if serves { format!("exec {line}") } else { line };
-            shell.args(["-c", &line]).current_dir(&home).env("PATH", &path).env("XDG_STATE_HOME", &home);
-            // No network is needed to see that the arguments are good.
-            let pulls = line.contains("orlop pull");
-            shell.env("HF_HUB_OFFLINE", "1").env("HF_HOME", &home);
-            let mut terminal = Terminal::start(&mut shell);
-            if line.starts_with("orlop run") && !line.contains('"') {
-                terminal.expect("Ctrl-D quits\n> ");
-                terminal.keys("\x04");
-            }
-            if serves {
-                terminal.expect("serving cpu on ");
-                terminal.keys("\x03");
-            }
-            let (status, said) = terminal.end();
-            if pulls {
-                assert!(status != Some(0) && said.contains("HF_HUB_OFFLINE"), "{line}: {said}");
-                continue;
-            }
-            assert_eq!(status, Some(0), "{line}: {said}");
+    let examples = examples(page);
+    assert!(!examples.is_empty(), "there are examples: {page}");
+    for line in examples {
+        let mut shell = program("sh");
+        let serves = line.starts_with("orlop serve-rpc");
+        let line = if serves { format!("exec {line}") } else { line };
+        shell.args(["-c", &line]).current_dir(&home).env("PATH", &path).env("XDG_STATE_HOME", &home);
+        // No network is needed to see that the arguments are good.
+        let pulls = line.contains("orlop pull");
+        shell.env("HF_HUB_OFFLINE", "1").env("HF_HOME", &home);
+        let mut terminal = Terminal::start(&mut shell);
+        if line.starts_with("orlop run") && !line.contains('"') {
+            terminal.expect("Ctrl-D quits\n> ");
+            terminal.keys("\x04");
         }
+        if serves {
+            terminal.expect("serving cpu on ");
+            terminal.keys("\x03");
+        }
+        let (status, said) = terminal.end();
+        if pulls {
+            assert!(status != Some(0) && said.contains("HF_HUB_OFFLINE"), "{line}: {said}");
+            continue;
+        }
+        assert_eq!(status, Some(0), "{line}: {said}");
     }
-    for written in
-        ["random.gguf", "small.gguf", "orlop.1", "orlop-run.1", "orlop-plan.1", "orlop.bash", "_orlop"]
-    {
-        assert!(folder.files().contains(&written.to_owned()), "{written}: {:?}", folder.files());
-    }
+    folder.files()
 }
 
 #[test]

@@ -11,8 +11,9 @@ const UNHELPED: u32 = 64;
 const UNHELPED_LOSS: Duration = Duration::from_micros(500);
 /// Time over which losses are added up; what lies further back counts less and less.
 const WINDOW: Duration = Duration::from_millis(64);
-/// Of the time with helpers, an eighth may be lost: they bring more than that.
-const TOLERATED: u32 = 8;
+/// Helpers stay as long as they make work this many times as fast. Of two threads' time, an eighth may be lost; of sixteen
+/// threads' time, nine tenths, as the caller alone would be slower still.
+const LEAST_GAIN: f64 = 1.75;
 /// Time alone, as a multiple of the time that was lost: the first, and the longest.
 const ALONE: [u32; 2] = [8, 64];
 /// Helpers that stay for this many times the last time alone have come back for good.
@@ -79,11 +80,12 @@ impl HelperPolicy {
         true
     }
 
-    /// The caller has lost time in waiting for helpers.
-    pub(super) fn lose(&mut self, lost: Duration, now: Instant) {
+    /// The caller, one of some threads, has lost time in waiting for the others.
+    pub(super) fn lose(&mut self, lost: Duration, threads: usize, now: Instant) {
         self.pass(now);
         self.lost += lost;
-        if self.lost * TOLERATED > self.together {
+        let tolerated = (1.0 - LEAST_GAIN / threads as f64).max(0.0);
+        if self.lost > self.together.mul_f64(tolerated) {
             self.leave(self.lost, now);
         }
     }
@@ -136,7 +138,7 @@ mod tests {
                 if !lost.is_zero() {
                     *now += lost;
                     total += lost;
-                    policy.lose(lost, *now);
+                    policy.lose(lost, 2, *now);
                 }
             }
             policy.end(*now);
@@ -158,6 +160,22 @@ mod tests {
         let mut policy = HelperPolicy::new(now);
         share(30, Duration::ZERO, &mut policy, &mut now);
         assert_eq!(share(1_000, MS / 4, &mut policy, &mut now).0, 1.0);
+    }
+
+    #[test]
+    fn many_helpers_stay_where_a_caller_alone_would_be_slower() {
+        // Half of the time is lost: two threads are as fast as one, sixteen are as fast as eight.
+        for (threads, stay) in [(2, false), (3, false), (4, true), (16, true)] {
+            let mut now = Instant::now();
+            let mut policy = HelperPolicy::new(now);
+            for _ in 0..100 {
+                policy.begin(now);
+                now += 2 * MS;
+                policy.lose(MS, threads, now);
+                policy.end(now);
+            }
+            assert_eq!(!policy.is_alone(), stay, "{threads} threads");
+        }
     }
 
     #[test]
@@ -197,7 +215,7 @@ mod tests {
         for _ in 0..20 {
             policy.begin(now);
             now += MS;
-            policy.lose(MS / 2, now);
+            policy.lose(MS / 2, 2, now);
             policy.end(now);
             if policy.is_alone() {
                 return;
