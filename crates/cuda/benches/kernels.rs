@@ -54,7 +54,7 @@ fn main() {
     for dtype in [DType::Q4_0, DType::Q8_0, DType::Q4_K, DType::F16] {
         products(dtype, 512, 8);
     }
-    let one = Attending { sequences: 1, tokens: 1, rows: 0, kv_heads: 32, table: None };
+    let one = Attending { sequences: 1, tokens: 1, rows: 0, kv_heads: 32, table: None, cache: DType::F16 };
     let attending = |name: String, what: Attending| line(name, &|| attention(&device, what));
     for rows in [64, 512, 4096, 16384] {
         attending(format!("attention 1 token, {rows} rows"), Attending { rows, ..one });
@@ -78,6 +78,22 @@ fn main() {
             let what = Attending { sequences, rows, kv_heads, table, ..one };
             attending(format!("attention {sequences} seqs, {rows} rows, {kv_heads} kv"), what);
         }
+    }
+    for cache in [DType::Q8_0, DType::Q4_0] {
+        let one = Attending { table: Some(1), cache, ..one };
+        for (rows, kv_heads) in [(512, 32), (16384, 32), (16384, 8)] {
+            let name = format!("attention {cache} 1 token, {rows} rows, {kv_heads} kv");
+            attending(name, Attending { rows, kv_heads, ..one });
+        }
+        for kv_heads in [32, 8] {
+            let what = Attending { sequences: 64, rows: 512, kv_heads, table: Some(64), ..one };
+            attending(format!("attention {cache} 64 seqs, 512 rows, {kv_heads} kv"), what);
+        }
+        let prompt = Attending { tokens: 4096, rows: 4096, ..one };
+        attending(format!("attention {cache} 4096 tokens"), prompt);
+    }
+    for columns in [32, 2048, 16384] {
+        line(format!("rotation of 128 x {columns}"), &|| rotation(&device, 128, columns));
     }
 }
 
@@ -113,7 +129,8 @@ fn fastest(device: &Arc<dyn Device>, b: GraphBuilder, inputs: &[(TensorId, Vec<u
             continue;
         }
         let tensor = graph.tensor(leaf);
-        let memory = if tensor.desc.dtype.is_quantized() { weights } else { plain };
+        let planes = tensor.desc.dtype.is_quantized() && kind == Leaf::Weight;
+        let memory = if planes { weights } else { plain };
         let set = TensorSet::allocate(memory, &[SetTensor::new(tensor.name.as_str(), tensor.desc)]).unwrap();
         // Small numbers in every type: no NaN, no zeros.
         let pattern: Vec<u8> = (0..4096).map(|index: u32| (index * 37 % 59 + 1) as u8 & 0x3b).collect();
@@ -168,6 +185,23 @@ fn product(device: &Arc<dyn Device>, dtype: DType, [k, m, n]: [u64; 3], nodes: u
     Measured { seconds, bytes: bytes as f64, flops: 2.0 * (k * m * n) as f64 }
 }
 
+/// Products with a square matrix of F32, each of rows of its own.
+fn rotation(device: &Arc<dyn Device>, k: u64, columns: u64) -> Measured {
+    let (mut b, nodes) = (GraphBuilder::new(), 8);
+    let mut inputs = Vec::new();
+    for node in 0..nodes {
+        let [matrix, x] = [("matrix", k), ("x", columns)].map(|(name, rows)| {
+            let input = b.input(&format!("{name}{node}"), DType::F32, &[k, rows]);
+            inputs.push((input, floats(k * rows)));
+            input
+        });
+        let y = b.mul_mat(matrix, x);
+        b.output(y);
+    }
+    let seconds = fastest(device, b, &inputs) / nodes as f64;
+    Measured { seconds, bytes: (4 * k * (k + 2 * columns)) as f64, flops: 2.0 * (k * k * columns) as f64 }
+}
+
 /// Sequences that attend with some tokens each to rows of their own.
 #[derive(Clone, Copy)]
 struct Attending {
@@ -178,13 +212,14 @@ struct Attending {
     kv_heads: u64,
     /// Sequences that pages are listed for; without, rows lie one after the other.
     table: Option<u64>,
+    cache: DType,
 }
 
 /// Rows of a page.
 const PAGE_ROWS: u64 = 64;
 
 fn attention(device: &Arc<dyn Device>, what: Attending) -> Measured {
-    let Attending { sequences, tokens, rows, kv_heads, table } = what;
+    let Attending { sequences, tokens, rows, kv_heads, table, cache } = what;
     let (mut b, head, heads, nodes) = (GraphBuilder::new(), 128, 32, 8);
     let integers = |numbers: &mut dyn Iterator<Item = u64>| -> Vec<u8> {
         numbers.flat_map(|number| (number as i32).to_le_bytes()).collect()
@@ -207,7 +242,7 @@ fn attention(device: &Arc<dyn Device>, what: Attending) -> Measured {
         let q = b.input(&format!("q{node}"), DType::F32, &[head, all, heads]);
         inputs.push((q, floats(head * all * heads)));
         let [k, v] =
-            ["k", "v"].map(|name| b.state(&format!("{name}{node}"), DType::F16, &[head, cached, kv_heads]));
+            ["k", "v"].map(|name| b.state(&format!("{name}{node}"), cache, &[head, cached, kv_heads]));
         let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
         let y = match places {
             Some(places) => b.paged_attention([q, k, v], places, None, flash),
@@ -217,6 +252,7 @@ fn attention(device: &Arc<dyn Device>, what: Attending) -> Measured {
     }
     let seconds = fastest(device, b, &inputs) / nodes as f64;
     let seen = (first + rows) as f64 / 2.0 * all as f64;
-    let bytes = 2 * 2 * head * rows * sequences * kv_heads + 2 * 4 * head * all * heads;
+    let row = cache.row_bytes(head).unwrap();
+    let bytes = 2 * row * rows * sequences * kv_heads + 2 * 4 * head * all * heads;
     Measured { seconds, bytes: bytes as f64, flops: 4.0 * seen * (head * heads) as f64 }
 }

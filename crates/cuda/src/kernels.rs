@@ -5,6 +5,7 @@
 
 mod attention;
 mod experts;
+mod floats;
 mod general;
 mod mixture;
 mod numbers;
@@ -14,6 +15,7 @@ mod rows;
 
 pub(crate) use attention::{AttentionPlan, RotatedAttention, attention_plan};
 pub(crate) use experts::{ExpertProducts, Sorted, experts_take, grouped_takes};
+pub(crate) use floats::{FloatProducts, floats_take};
 pub(crate) use mixture::{Mixture, Routing};
 pub(crate) use numbers::header as numbers_header;
 pub(crate) use product::{
@@ -45,6 +47,8 @@ pub(crate) const EXPERTS: &str = "expert_products";
 pub(crate) const GROUPED: &str = "grouped_products";
 /// Tokens in the order of their experts.
 pub(crate) const SORTED: &str = "sort";
+/// The same, where tokens may have none.
+pub(crate) const SORTED_SOME: &str = "sort_some";
 /// The experts of each token, and how much each counts.
 pub(crate) const ROUTE: &str = "route";
 /// What the experts of each token have made of it, added up.
@@ -59,6 +63,8 @@ pub(crate) const DEQUANTIZED: &str = "dequantize";
 pub(crate) const TILES: &str = "tile_product";
 /// A product with many rows of activations, in int8.
 pub(crate) const EIGHT_BIT: &str = "eight_bit_product";
+/// Products with a matrix of F32.
+pub(crate) const FLOATS: &str = "float_products";
 /// Rotations, and rows written to caches.
 pub(crate) const ROTATE: &str = "rotate";
 /// Attention of one token.
@@ -114,6 +120,7 @@ pub(crate) fn structures(source: Source) -> Vec<(&'static str, usize)> {
         Source::Experts => {
             return [all, experts::SORT_STRUCTURES.to_vec(), mixture::STRUCTURES.to_vec()].concat();
         }
+        Source::Floats => floats::STRUCTURES,
         Source::Decode => attention::DECODE_STRUCTURES,
         Source::Prompt => attention::PROMPT_STRUCTURES,
     });
@@ -147,11 +154,12 @@ pub(crate) fn launches(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<La
             VECTOR => product::vector(site, step, &mut launches)?,
             EXPERTS => experts::experts(site, step, index, &mut launches)?,
             GROUPED => experts::grouped(site, step, &mut launches)?,
-            SORTED => experts::sort(site, step, index, &mut launches)?,
+            SORTED | SORTED_SOME => experts::sort(site, step, index, &mut launches)?,
             ROUTE => mixture::route(site, step, &mut launches)?,
             MIX => mixture::mix(site, step, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
             EIGHT_BIT => product::eight_bit(site, step, &mut launches)?,
+            FLOATS => floats::floats(site, step, &mut launches)?,
             ROTATE => rotate::rotate(site, step, index, &mut launches)?,
             DECODE | PROMPT => attention::attention(site, step, index, &mut launches)?,
             _ => general::general(site, step, index, &mut launches)?,

@@ -12,7 +12,9 @@ mod tests;
 use orlop_backend::{Device, DeviceError, LowerOptions, MemoryLayout, Precision, Segment, StepEditor, Steps};
 use orlop_graph::TensorId;
 
-use crate::kernels::{self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, GROUPED, TILE_SHARED, TILES, VECTOR};
+use crate::kernels::{
+    self, AttentionPlan, DECODE, EIGHT_BIT, EXPERTS, FLOATS, GROUPED, TILE_SHARED, TILES, VECTOR,
+};
 
 /// What a GPU has that kernels are chosen by.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +76,8 @@ fn choose_products(editor: &mut StepEditor<'_>, limits: Limits) {
             }
         } else if tiles && fast && kernels::opened_takes(graph, node, in_planes) {
             editor.steps[index].kernel = TILES.into();
+        } else if kernels::floats_take(graph, node) {
+            editor.steps[index].kernel = FLOATS.into();
         }
     }
 }

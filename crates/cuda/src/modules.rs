@@ -16,8 +16,15 @@ use crate::kernels::{numbers_header, structures};
 use crate::sys::{Function, Module, Nvrtc};
 use crate::{CudaOptions, Error, types_header};
 
-const COMMON: &str = include_str!("kernels/cu/common.cuh");
-const PLANES: &str = include_str!("kernels/cu/planes.cuh");
+/// A file of the sources: its name, and its text.
+macro_rules! file {
+    ($name:literal) => {
+        ($name, include_str!(concat!("kernels/cu/", $name)))
+    };
+}
+
+/// What every source begins with, behind what is generated.
+const HEADERS: [(&str, &str); 2] = [file!("common.cuh"), file!("planes.cuh")];
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +43,8 @@ pub(crate) enum Source {
     Int8Tiles,
     /// What lies around the products of experts.
     Experts,
+    /// Products with matrices of F32.
+    Floats,
     /// Attention of one token.
     Decode,
     /// Attention of many.
@@ -44,7 +53,7 @@ pub(crate) enum Source {
 
 impl Source {
     #[cfg(test)]
-    pub(crate) const ALL: [Source; 9] = [
+    pub(crate) const ALL: [Source; 10] = [
         Source::General,
         Source::Rows,
         Source::Vector,
@@ -52,6 +61,7 @@ impl Source {
         Source::Groups,
         Source::Int8Tiles,
         Source::Experts,
+        Source::Floats,
         Source::Decode,
         Source::Prompt,
     ];
@@ -65,38 +75,45 @@ impl Source {
             Source::Groups => "groups",
             Source::Int8Tiles => "int8_tiles",
             Source::Experts => "experts",
+            Source::Floats => "floats",
             Source::Decode => "decode",
             Source::Prompt => "prompt",
         }
     }
 
+    /// Its files behind the headers.
+    fn files(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Source::General => &[file!("general.cu")],
+            Source::Rows => &[file!("rows.cu")],
+            Source::Vector => &[file!("vector.cu")],
+            Source::Tiles => &[file!("tiles.cu")],
+            Source::Groups => &[file!("groups.cu")],
+            Source::Int8Tiles => &[file!("int8_tiles.cu")],
+            Source::Experts => &[file!("experts.cu")],
+            Source::Floats => &[file!("floats.cu")],
+            Source::Decode => &[
+                file!("cache_blocks.cuh"),
+                file!("decode_parts.cuh"),
+                file!("decode_floats.cuh"),
+                file!("decode_blocks.cuh"),
+                file!("decode.cu"),
+            ],
+            Source::Prompt => &[file!("cache_blocks.cuh"), file!("prompt.cu")],
+        }
+    }
+
     /// Its text behind the headers that it includes; files in a folder take the place of this crate's.
     pub(crate) fn text(self, folder: Option<&Path>) -> String {
-        let own = match self {
-            Source::General => include_str!("kernels/cu/general.cu"),
-            Source::Rows => include_str!("kernels/cu/rows.cu"),
-            Source::Vector => include_str!("kernels/cu/vector.cu"),
-            Source::Tiles => include_str!("kernels/cu/tiles.cu"),
-            Source::Groups => include_str!("kernels/cu/groups.cu"),
-            Source::Int8Tiles => include_str!("kernels/cu/int8_tiles.cu"),
-            Source::Experts => include_str!("kernels/cu/experts.cu"),
-            Source::Decode => include_str!("kernels/cu/decode.cu"),
-            Source::Prompt => include_str!("kernels/cu/prompt.cu"),
-        };
-        let file = format!("{}.cu", self.name());
-        let part = |name: &str, text: &str| {
+        let text = |(name, text): &(&str, &str)| {
             let other = folder.and_then(|folder| fs::read_to_string(folder.join(name)).ok());
-            other.unwrap_or_else(|| text.to_owned())
+            other.unwrap_or_else(|| (*text).to_owned())
         };
-        [
-            numbers_header(),
-            types_header::text(),
-            part("common.cuh", COMMON),
-            part("planes.cuh", PLANES),
-            part(&file, own),
-            types_header::size_assertions(&structures(self)),
-        ]
-        .join("\n")
+        let files = HEADERS.iter().chain(self.files()).map(text);
+        let generated = [numbers_header(), types_header::text()];
+        let parts = generated.into_iter().chain(files);
+        let assertions = types_header::size_assertions(&structures(self));
+        parts.chain([assertions]).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -68,7 +68,8 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
         && k.extents[1] > 0
         && k.extents[2] > 0
         && q.extents[2].is_multiple_of(k.extents[2])
-        && (0..3).all(|slot| wide_rows(graph, node.inputs[slot]))
+        && wide_rows(graph, node.inputs[0])
+        && [1, 2].iter().all(|slot| rows_fit(graph, node.inputs[*slot]))
         && graph.tensor(node.output).desc.dtype == DType::F32
         && head <= LONGEST_HEAD
         && head.is_multiple_of(16);
@@ -76,8 +77,8 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
         return None;
     }
     let (tokens, heads) = (q.extents[1], q.extents[2]);
-    let single = matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32);
-    let tiles = tokens > 1 && k.dtype == DType::F16 && precision != Precision::F32;
+    let single = in_blocks(k.dtype) || matches!(k.dtype, DType::F16 | DType::BF16 | DType::F32);
+    let tiles = tokens > 1 && (in_blocks(k.dtype) || k.dtype == DType::F16) && precision != Precision::F32;
     let (kernel, few) = match pages {
         _ if tokens == 1 && single => (DECODE, TILE + 1),
         Some(_) if single && (tokens < FEW || (!tiles && tokens <= TILE)) => (DECODE, TILE + 1),
@@ -88,6 +89,24 @@ pub(crate) fn attention_plan(graph: &Graph, node: &Node, precision: Precision) -
     let splits = if few > 0 { most_splits(parameters, context) } else { 1 };
     let scratch = if splits == 1 { 0 } else { places(tokens) * heads * splits * (head + 2) * 4 };
     Some(AttentionPlan { kernel, splits, scratch, few })
+}
+
+/// Whether kernels read a cache of a type in its blocks.
+fn in_blocks(cache: DType) -> bool {
+    matches!(cache, DType::Q8_0 | DType::Q4_0)
+}
+
+/// Whether rows of a cache can be read 16 bytes at a time: those in blocks eight at once, which lie one behind the other.
+fn rows_fit(graph: &Graph, cache: TensorId) -> bool {
+    let tensor = graph.tensor(cache);
+    let desc = &tensor.desc;
+    if !in_blocks(desc.dtype) {
+        return wide_rows(graph, cache);
+    }
+    desc.strides[0] == desc.dtype.block_bytes()
+        && desc.strides[1] == desc.row_bytes()
+        && tensor.storage.offset.is_multiple_of(16)
+        && (desc.extents[2] == 1 || desc.strides[2].is_multiple_of(16))
 }
 
 /// Splits of a token's rows. They depend on nothing that other tokens bring, so neither does the token's result.

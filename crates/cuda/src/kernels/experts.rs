@@ -10,7 +10,7 @@ use super::product::{
     readable, vector_shared,
 };
 use super::rows::Rounding;
-use super::{Launch, LaunchContext, Spread, misfit, numbers, wide_rows};
+use super::{Launch, LaunchContext, SORTED, SORTED_SOME, Spread, misfit, numbers, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// What the vector kernel is told of experts.
@@ -29,11 +29,18 @@ pub(super) struct ExpertsParameter {
     inputs: i32,
     used: i32,
     weights: u64,
+    some: i32,
+    gap: u32,
+}
+
+/// Whether an op is a product with experts' matrices.
+fn is_product(op: &Op) -> bool {
+    matches!(op, Op::MulMatId | Op::MulMatSome)
 }
 
 /// Whether the vector kernel computes products with experts' matrices: one of its products for each expert of a token.
 pub(crate) fn experts_take(graph: &Graph, node: &Node, in_planes: bool) -> bool {
-    if node.op != Op::MulMatId {
+    if !is_product(&node.op) {
         return false;
     }
     let [a, b, ids] = [0, 1, 2].map(|slot| &graph.tensor(node.inputs[slot]).desc);
@@ -87,6 +94,8 @@ pub(crate) struct ExpertProducts {
     pub(crate) matrix: TensorId,
     pub(crate) x: TensorId,
     pub(crate) ids: TensorId,
+    /// -1 among the numbers is that of no expert.
+    pub(crate) some: bool,
     /// A second matrix, and the function that takes both results.
     pub(crate) pair: Option<(TensorId, Glu)>,
     /// The sum of what the experts of a token have made of it.
@@ -99,14 +108,15 @@ impl ExpertProducts {
     pub(crate) fn parse(graph: &Graph, nodes: &[NodeId]) -> Option<ExpertProducts> {
         let (first, rest) = nodes.split_first()?;
         let node = graph.node(*first);
-        if node.op != Op::MulMatId {
+        if !is_product(&node.op) {
             return None;
         }
         let [matrix, x, ids] = [node.inputs[0], node.inputs[1], node.inputs[2]];
-        let alone = ExpertProducts { matrix, x, ids, pair: None, mixture: None, output: node.output };
+        let (some, output) = (node.op == Op::MulMatSome, node.output);
+        let alone = ExpertProducts { matrix, x, ids, some, pair: None, mixture: None, output };
         match rest {
             [] => Some(alone),
-            [second, gated] if graph.node(*second).op == Op::MulMatId => {
+            [second, gated] if graph.node(*second).op == node.op => {
                 let (second, gated) = (graph.node(*second), graph.node(*gated));
                 let Op::Gated { gate, .. } = gated.op else { return None };
                 let fits = second.inputs[1..] == node.inputs[1..]
@@ -176,6 +186,8 @@ pub(super) fn experts(
         inputs: x.extents[1] as i32,
         used: used as i32,
         weights: 0,
+        some: i32::from(products.some),
+        gap: 0,
     };
     let exact = site.options.precision == Precision::F32;
     let (mode, slots, elements) = match &products.mixture {
@@ -216,15 +228,23 @@ pub(crate) struct Sorted {
     /// Most tiles that there can be.
     tiles: u64,
     slots: u64,
+    /// -1 among the numbers is that of no expert.
+    some: bool,
 }
 
 impl Sorted {
     /// Of `ids` that choose among the matrices of a tensor. Tiles are about as large as what an expert gets.
-    pub(crate) fn of(graph: &Graph, ids: TensorId, matrix: TensorId) -> Sorted {
+    pub(crate) fn of(graph: &Graph, ids: TensorId, matrix: TensorId, some: bool) -> Sorted {
         let slots = graph.tensor(ids).desc.elements();
         let experts = graph.tensor(matrix).desc.extents[2].max(1);
         let columns = group_columns((slots / experts * 3 / 4).clamp(1, u64::from(TILE)));
-        Sorted { columns, tiles: slots / u64::from(columns) + experts.min(slots), slots }
+        let kinds = experts + u64::from(some);
+        Sorted { columns, tiles: slots / u64::from(columns) + kinds.min(slots), slots, some }
+    }
+
+    /// The kernel that writes it.
+    pub(crate) fn kernel(&self) -> &'static str {
+        if self.some { SORTED_SOME } else { SORTED }
     }
 
     /// Bytes of what `sort` writes.
@@ -246,6 +266,8 @@ struct SortParameter {
     tile: i32,
     tiles: i32,
     step: i32,
+    some: i32,
+    gap: u32,
 }
 
 /// Shared with `experts.cu`.
@@ -262,7 +284,7 @@ pub(super) fn sort(
         return Err(misfit(site, step));
     };
     let (desc, experts) = (site.desc(ids), site.desc(matrix).extents[2]);
-    let sorted = Sorted::of(site.graph(), ids, matrix);
+    let sorted = Sorted::of(site.graph(), ids, matrix, step.kernel == SORTED_SOME);
     let parameter = SortParameter {
         ids: site.at(ids)?,
         sorted: site.temporary(&step.writes)?,
@@ -274,8 +296,10 @@ pub(super) fn sort(
         tile: sorted.columns as i32,
         tiles: sorted.tiles as i32,
         step: index,
+        some: i32::from(sorted.some),
+        gap: 0,
     };
-    let spread = Spread { shared_bytes: 4 * experts as u32, ..Spread::new(1, 1024) };
+    let spread = Spread { shared_bytes: 4 * (experts as u32 + 1), ..Spread::new(1, 1024) };
     let variant = Variant { source: Source::Experts, defines: vec!["TOKENS=1".to_owned()] };
     launches.push(site.launch(&variant, "sort", spread, &parameter)?);
     Ok(())
@@ -291,7 +315,7 @@ pub(super) fn grouped(
     let [rounded, order] = site.temporaries(&step.reads)?[..] else { return Err(misfit(site, step)) };
     let [matrix, x, ids] = [products.matrix, products.x, products.ids].map(|id| site.desc(id));
     let result = site.desc(products.output);
-    let sorted = Sorted::of(site.graph(), products.ids, products.matrix);
+    let sorted = Sorted::of(site.graph(), products.ids, products.matrix, products.some);
     let (w, starts, _) = site.planes(products.matrix)?;
     let (k, m) = (matrix.extents[0], matrix.extents[1]);
     let parameter = TilesParameter {

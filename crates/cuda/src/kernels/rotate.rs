@@ -70,7 +70,8 @@ impl Rotation {
                 Op::SetRows => {
                     let [into, rows, indices] = node.inputs[..] else { return None };
                     let (target, source) = (desc(into), desc(rows));
-                    let fits = matches!(target.dtype, DType::F32 | DType::F16 | DType::BF16)
+                    let is_block = matches!(target.dtype, DType::Q8_0 | DType::Q4_0);
+                    let fits = (is_block || matches!(target.dtype, DType::F32 | DType::F16 | DType::BF16))
                         && target.strides[0] == target.dtype.block_bytes()
                         && source.extents[3] == 1
                         && source.dtype == DType::F32
@@ -83,6 +84,8 @@ impl Rotation {
                     let root = graph.tensor(rows).storage;
                     let turned = rotation.jobs.iter_mut().find(|job| job.turned && job.output == root.root);
                     match turned {
+                        // A block is of elements that different lanes turn.
+                        Some(_) if is_block => return None,
                         Some(job) => {
                             let [element, next_head, token, _] = desc(job.output).strides;
                             let [head, heads, tokens, _] = desc(job.output).extents;
@@ -237,7 +240,6 @@ fn piece(row: u64) -> u64 {
 
 fn job(site: &LaunchContext<'_>, job: &Job) -> Result<JobParameter, DeviceError> {
     let (x, y) = (site.desc(job.x), site.desc(job.output));
-    let element = y.dtype.block_bytes();
     let (dim, heads, x_head, x_token) = match (job.turned, x.extents[2]) {
         (true, _) => (x.extents[0], x.extents[1], x.strides[1], x.strides[2]),
         (false, 1) => {
@@ -248,7 +250,7 @@ fn job(site: &LaunchContext<'_>, job: &Job) -> Result<JobParameter, DeviceError>
     };
     let (y_head, y_row) = match (job.indices, y.extents[2]) {
         (None, _) => (y.strides[1], y.strides[2]),
-        (Some(_), 1) => (dim * element, y.strides[1]),
+        (Some(_), 1) => (dim / y.dtype.block_elements() * y.dtype.block_bytes(), y.strides[1]),
         (Some(_), _) => (y.strides[2], y.strides[1]),
     };
     Ok(JobParameter {

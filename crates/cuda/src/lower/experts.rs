@@ -5,7 +5,7 @@ use orlop_backend::{Step, StepEditor, StepValue};
 use orlop_graph::{NodeId, TensorId};
 
 use super::fusion::overwrites;
-use crate::kernels::{EXPERTS, ExpertProducts, MIX, Mixture, ROUTE, Routing};
+use crate::kernels::{EXPERTS, ExpertProducts, FLOATS, MIX, Mixture, ROUTE, Routing};
 
 /// What a row of steps touches as one step.
 struct Joined {
@@ -51,7 +51,7 @@ fn joined(editor: &StepEditor<'_>, index: usize, count: usize) -> Option<Joined>
     let (graph, steps) = (editor.segment.graph, &editor.steps[index..index + count]);
     let plain = |steps: &[Step], names: &[&str]| steps.iter().all(|step| names.contains(&&*step.kernel));
     match &*steps[0].kernel {
-        "mul_mat" | "soft_max" => {
+        "mul_mat" | FLOATS | "soft_max" => {
             let routing = Routing::parse(graph, &nodes_of(steps))?;
             let writes = vec![routing.ids, routing.weights];
             Some(Joined { kernel: ROUTE, reads: routing.reads(), writes, replaced: None })

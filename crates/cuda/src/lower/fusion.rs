@@ -5,8 +5,8 @@ use orlop_backend::{Overwrite, Step, StepEditor, StepValue};
 use orlop_graph::{NodeId, TensorId};
 
 use crate::kernels::{
-    DECODE, EIGHT_BIT, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm, TILES, TileProduct,
-    VECTOR, VectorProducts,
+    DECODE, EIGHT_BIT, FLOATS, FloatProducts, ROTATE, RotatedAttention, Rotation, SCALED_NORM, ScaledNorm,
+    TILES, TileProduct, VECTOR, VectorProducts,
 };
 
 /// Two kernels whose work one step does.
@@ -21,7 +21,7 @@ struct Rule {
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
 /// In the order in which they are tried.
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     Rule { first: &["rms_norm", "norm"], second: &["mul"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[SCALED_NORM], second: &["add"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[VECTOR], second: &["add"], feeds: true, kernel: VECTOR },
@@ -30,6 +30,7 @@ const RULES: [Rule; 9] = [
     Rule { first: &["rope"], second: &["set_rows"], feeds: true, kernel: ROTATE },
     // Neighbours.
     Rule { first: &[VECTOR], second: &[VECTOR], feeds: false, kernel: VECTOR },
+    Rule { first: &[FLOATS], second: &[FLOATS], feeds: false, kernel: FLOATS },
     Rule {
         first: &["rope", "set_rows", ROTATE],
         second: &["rope", "set_rows", ROTATE],
@@ -48,6 +49,17 @@ pub(super) fn fuse(editor: &mut StepEditor<'_>) {
         apply(editor, rule);
     }
     attend_at_once(editor);
+    write_rows(editor);
+}
+
+/// Rows that nothing went together with are written by the kernel for all of them, too.
+fn write_rows(editor: &mut StepEditor<'_>) {
+    let graph = editor.segment.graph;
+    for step in editor.steps.iter_mut().filter(|step| step.kernel == "set_rows") {
+        if Rotation::parse(graph, &step.nodes).is_some() {
+            step.kernel = ROTATE.into();
+        }
+    }
 }
 
 /// Attention of one token right behind the rotation that it reads turns the heads by itself.
@@ -162,6 +174,10 @@ fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Fu
             let TileProduct { x, part } = TileProduct::parse(graph, nodes)?;
             let reads = [Some(part.matrix), Some(x), part.sum].into_iter().flatten().collect();
             FusedAccess { reads, writes: vec![part.output], replaced: part.sum }
+        }
+        FLOATS => {
+            let products = FloatProducts::parse(graph, nodes)?;
+            FusedAccess { reads: products.reads(), writes: products.writes(), replaced: None }
         }
         _ => {
             let rotation = Rotation::parse(graph, nodes)?;

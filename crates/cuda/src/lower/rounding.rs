@@ -9,8 +9,8 @@ use orlop_graph::{Graph, TensorId};
 
 use super::in_planes;
 use crate::kernels::{
-    DEQUANTIZED, EIGHT_BIT, ExpertProducts, GROUPED, Part, Rounded, Rounding, SORTED, Sorted, TILES,
-    TileProduct, opened_bytes,
+    DEQUANTIZED, EIGHT_BIT, ExpertProducts, GROUPED, Part, Rounded, Rounding, Sorted, TILES, TileProduct,
+    opened_bytes,
 };
 
 /// A value that was rounded for several products.
@@ -94,13 +94,13 @@ fn sort_tokens(
     steps: &mut Vec<Step>,
 ) {
     let graph = editor.segment.graph;
-    let Some(ExpertProducts { ids, .. }) = ExpertProducts::parse(graph, &step.nodes) else { return };
-    let order = Sorted::of(graph, ids, matrix);
+    let Some(ExpertProducts { ids, some, .. }) = ExpertProducts::parse(graph, &step.nodes) else { return };
+    let order = Sorted::of(graph, ids, matrix, some);
     let known = sorted.iter().find(|(other, known, _)| *other == ids && *known == order);
     let value = known.map(|(.., value)| *value).unwrap_or_else(|| {
         let value = editor.temporary(format!("{} in order", graph.tensor(ids).name), order.bytes());
         steps.push(Step {
-            kernel: SORTED.into(),
+            kernel: order.kernel().into(),
             nodes: Vec::new(),
             reads: vec![StepValue::Tensor(ids), StepValue::Tensor(matrix)],
             writes: vec![value],

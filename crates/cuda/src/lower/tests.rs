@@ -15,7 +15,8 @@ use orlop_testkit::conformance;
 
 use super::{Limits, lower};
 use crate::kernels::{
-    DECODE, DEQUANTIZED, EXPERTS, F16_ACTIVATIONS, PROMPT, ROTATE, SCALED_NORM, TILE_SHARED, TILES, VECTOR,
+    DECODE, DEQUANTIZED, EXPERTS, F16_ACTIVATIONS, FLOATS, GROUPED, PROMPT, ROTATE, SCALED_NORM, SORTED_SOME,
+    TILE_SHARED, TILES, VECTOR,
 };
 use crate::planes::Planes;
 use crate::supports::supports;
@@ -313,6 +314,56 @@ fn experts_have_a_kernel_of_their_own() {
     b.output(y);
     let graph = b.build().unwrap();
     assert_eq!(kernels(&lowered(&graph, &LowerOptions::default())), [EXPERTS]);
+}
+
+#[test]
+fn experts_of_which_some_are_here_have_the_same_kernels() {
+    let kernels_for = |tokens: u64| {
+        let mut b = GraphBuilder::new();
+        let w = b.weight("w", DType::Q4_K, &[256, 64, 8]);
+        let x = b.input("x", DType::F32, &[256, 1, tokens]);
+        let ids = b.input("ids", DType::I32, &[2, tokens]);
+        let y = b.mul_mat_some(w, x, ids);
+        b.output(y);
+        let steps = lowered(&b.build().unwrap(), &LowerOptions::default());
+        kernels(&steps).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(kernels_for(3), [EXPERTS]);
+    assert_eq!(kernels_for(40), [F16_ACTIVATIONS, SORTED_SOME, GROUPED]);
+}
+
+#[test]
+fn caches_in_blocks_have_kernels_of_their_own() {
+    let kernels_for = |dtype: DType, tokens: u64| {
+        let (head, heads, rows) = (64, 4, 1024);
+        let mut b = GraphBuilder::new();
+        let matrix = b.input("matrix", DType::F32, &[head, head]);
+        let [positions, indices, seen] =
+            ["positions", "rows", "seen"].map(|name| b.input(name, DType::I32, &[tokens]));
+        let [q, k, v] = ["q", "k", "v"].map(|name| b.input(name, DType::F32, &[head, heads, tokens]));
+        let rope = Rope { dims: head as u32, ..Rope::default() };
+        let [q, k] = [q, k].map(|x| b.rope(x, positions, None, rope));
+        let [k, v] = [k, v].map(|x| b.mul_mat(matrix, x));
+        let [k, v] = [("k cache", k), ("v cache", v)].map(|(name, new)| {
+            let cache = b.state(name, dtype, &[head, rows, heads]);
+            let new = b.permute(new, [0, 2, 1, 3]);
+            b.set_rows(cache, new, indices)
+        });
+        let q = b.mul_mat(matrix, q);
+        let q = b.permute(q, [0, 2, 1, 3]);
+        let flash = FlashAttention { kv_len: true, ..FlashAttention::scaled(0.1) };
+        let attended = b.node(Op::FlashAttention(flash), &[q, k, v, seen]);
+        let attended = b.mul_mat(matrix, attended);
+        b.output(attended);
+        let steps = lowered(&b.build().unwrap(), &LowerOptions::default());
+        kernels(&steps).into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for dtype in [DType::Q8_0, DType::Q4_0] {
+        assert_eq!(kernels_for(dtype, 1), [ROTATE, FLOATS, ROTATE, FLOATS, DECODE, FLOATS]);
+        assert_eq!(kernels_for(dtype, 40), [ROTATE, FLOATS, ROTATE, FLOATS, PROMPT, FLOATS]);
+    }
+    let [.., attention, _] = &kernels_for(DType::Q5_1, 1)[..] else { panic!("two steps at least") };
+    assert_eq!(attention, "flash_attention");
 }
 
 #[test]

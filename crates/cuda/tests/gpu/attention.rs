@@ -41,6 +41,20 @@ fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<Str
         (256, 4, 1, 1, 700, 1024, DType::F16, 512),
         (128, 4, 4, 1, 20, 64, DType::F16, 1000),
         (96, 4, 2, 1, 40, 64, DType::F16, 1),
+        // In blocks.
+        (128, 4, 4, 1, 1500, 2048, DType::Q8_0, 0),
+        (64, 9, 3, 1, 77, 256, DType::Q4_0, 0),
+        (256, 8, 2, 1, 700, 1024, DType::Q8_0, 0),
+        (256, 2, 1, 1, 130, 1024, DType::Q4_0, 0),
+        (96, 4, 2, 1, 40, 64, DType::Q4_0, 1),
+        (32, 4, 1, 1, 0, 64, DType::Q8_0, 0),
+        (128, 4, 1, 1, 1500, 2048, DType::Q4_0, 700),
+        (128, 8, 2, 70, 100, 512, DType::Q8_0, 0),
+        (64, 4, 2, 130, 100, 256, DType::Q4_0, 50),
+        (32, 4, 1, 9, 3, 64, DType::Q8_0, 0),
+        (96, 4, 2, 33, 20, 72, DType::Q4_0, 0),
+        (256, 4, 2, 70, 33, 256, DType::Q8_0, 0),
+        (256, 4, 1, 40, 300, 512, DType::Q4_0, 100),
     ] {
         for mode in [RopeMode::Normal, RopeMode::Neox] {
             let mut b = GraphBuilder::new();

@@ -83,8 +83,15 @@ fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
         (0..tokens).map(|token| if repeated || token < rows { index(token) } else { -1 }).collect()
     };
     let mut failures = Vec::new();
-    for (dtype, turned) in [(DType::F32, false), (DType::Q8_0, false), (DType::F32, true), (DType::F16, true)]
-    {
+    for (dtype, turned) in [
+        (DType::F32, false),
+        (DType::Q8_0, false),
+        (DType::Q4_0, false),
+        (DType::Q5_1, false),
+        (DType::F32, true),
+        (DType::F16, true),
+        (DType::Q8_0, true),
+    ] {
         for repeated in [false, true] {
             let mut b = GraphBuilder::new();
             let x = b.input("x", DType::F32, &[head, heads, tokens as u64]);

@@ -130,6 +130,7 @@ fn paged_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<St
     let mixed: Vec<Run> =
         [(0, 30, 90), (1, 100, 3)].into_iter().chain((2..14).map(|s| (s, 40 * s, 1))).collect();
     let wide = Shape { sequences: 40, ..SHAPE };
+    let [blocks, nibbles] = [DType::Q8_0, DType::Q4_0].map(|dtype| Shape { dtype, ..SHAPE });
     let mut failures = Vec::new();
     for (name, shape, runs) in [
         ("one token", SHAPE, &[(1, 700, 1)][..]),
@@ -153,6 +154,16 @@ fn paged_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<St
         ("prompts, heads of 80", Shape { head: 80, ..SHAPE }, &[(0, 0, 40), (2, 500, 60)]),
         ("prompts, a window", Shape { window: 50, ..SHAPE }, &[(0, 0, 100), (2, 500, 100)]),
         ("a prompt and tokens of others", wide, &mixed),
+        ("one token, q8_0", blocks, &[(1, 700, 1)]),
+        ("one token, q4_0, heads of 64", Shape { head: 64, heads: 9, kv_heads: 3, ..nibbles }, &[(2, 77, 1)]),
+        ("one token, q8_0, a long table", Shape { each: 160, sequences: 2, ..blocks }, &[(1, 3000, 1)]),
+        ("one token, q4_0, a window", Shape { window: 100, ..nibbles }, &[(2, 800, 1)]),
+        ("a token of many, q8_0", Shape { sequences: 40, ..blocks }, &many),
+        ("a token of many, q4_0", Shape { heads: 4, kv_heads: 4, sequences: 40, ..nibbles }, &many),
+        ("runs of some, q8_0", blocks, &[(0, 3, 9), (1, 64, 20), (2, 800, 7), (3, 0, 8), (4, 10, 20)]),
+        ("prompts, q4_0, heads of 64", Shape { head: 64, ..nibbles }, &[(0, 0, 100), (2, 500, 100)]),
+        ("prompts, q8_0, a window", Shape { window: 50, ..blocks }, &[(0, 0, 100), (2, 500, 100)]),
+        ("one prompt, q8_0", Shape { sequences: 1, ..blocks }, &[(0, 100, 70)]),
     ] {
         for mode in [RopeMode::Normal, RopeMode::Neox] {
             let Paged { graph, feeds, .. } = paged(shape, mode, runs, 3);
@@ -166,8 +177,10 @@ fn paged_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<St
 /// Bit for bit: alone, with others, and with its rows elsewhere.
 fn a_token_attends_alike_in_any_company(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
-    for (heads, kv_heads) in [(8, 2), (6, 2), (4, 4)] {
-        let shape = Shape { heads, kv_heads, sequences: 20, ..SHAPE };
+    for (heads, kv_heads, dtype) in
+        [(8, 2, DType::F16), (6, 2, DType::F16), (4, 4, DType::F16), (8, 2, DType::Q8_0), (4, 4, DType::Q4_0)]
+    {
+        let shape = Shape { heads, kv_heads, dtype, sequences: 20, ..SHAPE };
         let result = |runs: &[Run], seed: u64| {
             let Paged { graph, feeds, .. } = paged(shape, RopeMode::Neox, runs, seed);
             let all = outputs(device, Role::Weight, &graph, &feeds).remove(0);
@@ -183,12 +196,14 @@ fn a_token_attends_alike_in_any_company(device: &Arc<dyn Device>) -> Vec<String>
             let two = result(&with(1), 1);
             for (others, seed) in [(1, 2), (3, 3), (7, 4), (19, 5)] {
                 if result(&with(others), seed) != two {
-                    failures.push(format!("{heads} heads, {past} rows: another result with {others} others"));
+                    failures.push(format!(
+                        "{dtype}, {heads} heads, {past} rows: another result with {others} others"
+                    ));
                 }
             }
             let prompt: Vec<Run> = with(2).into_iter().chain([(5, 0, 90)]).collect();
             if result(&prompt, 6) != two {
-                failures.push(format!("{heads} heads, {past} rows: another result with a prompt"));
+                failures.push(format!("{dtype}, {heads} heads, {past} rows: another result with a prompt"));
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::support::{compare, error, expected, numbers, outputs, types, weights}
 pub(crate) const TESTS: &[Test] = tests![
     fast_products_agree_with_the_reference,
     int8_products_have_no_error_beside_the_rounding,
+    float_products_agree_with_the_reference,
     products_of_experts_agree_with_the_reference,
     mixtures_of_experts_agree_with_the_reference,
     programs_keep_their_shared_memory
@@ -120,23 +121,56 @@ fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
         for (k, m, experts, used, inputs, tokens) in
             [(512, 96, 8, 3, 1, 1), (256, 70, 4, 2, 2, 5), (512, 300, 8, 3, 1, 40), (256, 130, 4, 2, 2, 300)]
         {
-            let mut b = GraphBuilder::new();
-            let w = b.weight("w", dtype, &[k, m, experts]);
-            let x = b.input("x", DType::F32, &[k, inputs, tokens]);
-            let ids = b.input("ids", DType::I32, &[used, tokens]);
-            let y = b.node(Op::MulMatId, &[w, x, ids]);
-            b.output(y);
-            let graph = b.build().unwrap();
-            let chosen: Vec<i32> = (0..used * tokens).map(|slot| (slot * 5 % experts) as i32).collect();
-            let count = (k * inputs * tokens) as usize;
-            let feeds: Feeds = vec![
-                (w, weights(dtype, k + m, k, m * experts)),
-                (x, f32_bytes(&numbers(k, count))),
-                (ids, i32_bytes(&chosen)),
-            ];
-            let name = format!("{dtype} {k} x {m}, {used} of {experts} experts, {tokens} tokens");
-            failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-4));
+            for op in [Op::MulMatId, Op::MulMatSome] {
+                // Of some experts, every third place has none.
+                let expert = |slot: u64| match op {
+                    Op::MulMatSome if slot % 3 == 1 => -1,
+                    _ => (slot * 5 % experts) as i32,
+                };
+                let mut b = GraphBuilder::new();
+                let w = b.weight("w", dtype, &[k, m, experts]);
+                let x = b.input("x", DType::F32, &[k, inputs, tokens]);
+                let ids = b.input("ids", DType::I32, &[used, tokens]);
+                let y = b.node(op.clone(), &[w, x, ids]);
+                b.output(y);
+                let graph = b.build().unwrap();
+                let count = (k * inputs * tokens) as usize;
+                let feeds: Feeds = vec![
+                    (w, weights(dtype, k + m, k, m * experts)),
+                    (x, f32_bytes(&numbers(k, count))),
+                    (ids, i32_bytes(&(0..used * tokens).map(expert).collect::<Vec<i32>>())),
+                ];
+                let name = format!("{dtype} {k} x {m}, {used} of {experts} experts, {tokens} tokens, {op:?}");
+                failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-4));
+            }
         }
+    }
+    failures
+}
+
+/// Products with a matrix that is an input, of few rows and of many, two of them with the same matrix.
+fn float_products_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
+    let mut failures = Vec::new();
+    for (k, m, heads, tokens) in
+        [(128, 128, 32, 1), (64, 64, 9, 1), (256, 256, 4, 700), (36, 10, 3, 2), (300, 130, 1, 70)]
+    {
+        let mut b = GraphBuilder::new();
+        let matrix = b.input("matrix", DType::F32, &[k, m]);
+        let [x, z] = ["x", "z"].map(|name| b.input(name, DType::F32, &[k, heads, tokens]));
+        let permuted = b.permute(z, [0, 2, 1, 3]);
+        for y in [x, permuted] {
+            let y = b.mul_mat(matrix, y);
+            b.output(y);
+        }
+        let graph = b.build().unwrap();
+        let count = (k * heads * tokens) as usize;
+        let feeds: Feeds = vec![
+            (matrix, f32_bytes(&numbers(1, (k * m) as usize))),
+            (x, f32_bytes(&numbers(2, count))),
+            (z, f32_bytes(&numbers(3, count))),
+        ];
+        let name = format!("{k} x {m}, {heads} heads, {tokens} tokens");
+        failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-10));
     }
     failures
 }
@@ -145,9 +179,17 @@ fn products_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
 fn mixtures_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec<String> {
     let mut failures = Vec::new();
     for dtype in [DType::Q4_0, DType::Q4_K, DType::Q6_K, DType::Q8_0, DType::F16] {
-        for (experts, used, tokens) in
-            [(8, 2, 1), (40, 8, 1), (8, 2, 3), (8, 3, 33), (40, 8, 100), (4, 2, 300)]
-        {
+        for (experts, used, tokens, some) in [
+            (8, 2, 1, false),
+            (40, 8, 1, false),
+            (8, 2, 3, false),
+            (8, 3, 33, false),
+            (40, 8, 100, false),
+            (4, 2, 300, false),
+            (40, 8, 1, true),
+            (4, 2, 3, true),
+            (8, 3, 100, true),
+        ] {
             let (width, hidden) = (256, 512);
             let mut b = GraphBuilder::new();
             let x = b.input("x", DType::F32, &[width, tokens]);
@@ -167,9 +209,19 @@ fn mixtures_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
             let counts = b.scale(counts, 1.5);
             let counts = b.reshape(counts, &[1, used, tokens]);
             let each = b.reshape(x, &[width, 1, tokens]);
-            let [gated, upped] = [gate, up].map(|matrix| b.mul_mat_id(matrix, each, chosen));
+            // Where only some experts are here, a table has their places.
+            let places = b.input("places", DType::I32, &[1, experts]);
+            let op = if some { Op::MulMatSome } else { Op::MulMatId };
+            let ids = if some {
+                let flat = b.reshape(chosen, &[used * tokens]);
+                let here = b.get_rows(places, flat);
+                b.reshape(here, &[used, tokens])
+            } else {
+                chosen
+            };
+            let [gated, upped] = [gate, up].map(|matrix| b.node(op.clone(), &[matrix, each, ids]));
             let activated = b.gated(Glu::Silu, gated, upped);
-            let made = b.mul_mat_id(down, activated, chosen);
+            let made = b.node(op, &[down, activated, ids]);
             let made = b.mul(made, counts);
             let desc = b.desc(made);
             let slices: Vec<_> = (0..used)
@@ -183,15 +235,17 @@ fn mixtures_of_experts_agree_with_the_reference(device: &Arc<dyn Device>) -> Vec
             b.output(result);
             let graph = b.build().unwrap();
             let floats = |seed: u64, count: u64| f32_bytes(&numbers(seed, count as usize));
+            let place = |expert: u64| if expert % 3 == 1 { -1 } else { (experts - 1 - expert) as i32 };
             let feeds: Feeds = vec![
                 (x, floats(1, width * tokens)),
+                (places, i32_bytes(&(0..experts).map(place).collect::<Vec<i32>>())),
                 (kept, floats(2, width * tokens)),
                 (router, floats(3, width * experts)),
                 (gate, weights(dtype, 4, width, hidden * experts)),
                 (up, weights(dtype, 5, width, hidden * experts)),
                 (down, weights(dtype, 6, hidden, width * experts)),
             ];
-            let name = format!("{dtype}, {used} of {experts} experts, {tokens} tokens");
+            let name = format!("{dtype}, {used} of {experts} experts, {tokens} tokens, some: {some}");
             failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 3e-4));
         }
     }

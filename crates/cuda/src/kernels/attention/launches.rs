@@ -4,10 +4,16 @@ use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
 use orlop_graph::{DType, FlashAttention, Node, Op};
 
-use super::{AttentionPlan, BUSY, FEW, RotatedAttention, SPLIT_BLOCKS, TILE, attention_plan, beside, places};
+use super::{
+    AttentionPlan, BLOCK_ROWS, BUSY, FEW, RotatedAttention, SPLIT_BLOCKS, TILE, attention_plan, beside,
+    in_blocks, places,
+};
 use crate::kernels::rotate::{OneToken, TurnParameter};
 use crate::kernels::{DECODE, Launch, LaunchContext, PROMPT, Spread, misfit};
 use crate::modules::{Source, Variant};
+
+/// Bytes behind rows in blocks, which are read with the last of them.
+const BEHIND: u64 = 16;
 
 /// What a token brings of its own.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -179,11 +185,18 @@ impl Attention<'_> {
             marks: site.errors,
             pages,
         };
-        let defines = [format!("HEAD={head}"), format!("PAGE={}", parameters.page_rows)];
+        let defines = [
+            format!("HEAD={head}"),
+            format!("KVTYPE={}", k.dtype.gguf_id()),
+            format!("PAGE={}", parameters.page_rows),
+        ];
         let variant = Variant { source: Source::Prompt, defines: defines.into() };
-        // Two stages of keys and of values, rows a little apart; the queries fit there too.
+        // Two stages of keys and of values, rows a little apart; the queries fit there too. Rows in blocks come as they are,
+        // and become one of F16.
         let rows = if head <= 128 { 64 } else { 32 };
-        let shared_bytes = (4 * rows * (2 * head + 16)) as u32;
+        let tiles = 2 * rows * (2 * head + 16);
+        let next = if in_blocks(k.dtype) { 4 * rows * k.row_bytes() + BEHIND } else { tiles };
+        let shared_bytes = (tiles + next) as u32;
         let runs = if plan.few == 0 { 1 } else { (TILE.min(tokens) / FEW).min(pages.count as u64) };
         let grid = [tokens.div_ceil(TILE) as u32, heads as u32, runs as u32];
         site.launch(&variant, "prompt", Spread { grid, block: 128, shared_bytes }, &parameter)
@@ -235,6 +248,10 @@ impl Attention<'_> {
         };
         let group =
             [4, 2, 1].into_iter().find(|group| (heads / kv_heads).is_multiple_of(*group)).unwrap_or(1);
+        // Rows in blocks come by way of shared memory, of which few GPUs have more for long heads.
+        let stages = if head <= 128 { 3 } else { 2 };
+        let shared_bytes =
+            if in_blocks(k.dtype) { (stages * 2 * BLOCK_ROWS * k.row_bytes() + BEHIND) as u32 } else { 0 };
         let defines = [
             format!("HEAD={head}"),
             format!("GROUP={group}"),
@@ -243,6 +260,7 @@ impl Attention<'_> {
             format!("PAGE={}", parameters.page_rows),
             format!("MANY={}", u8::from(tokens > 1)),
             format!("SPLIT_BLOCKS={SPLIT_BLOCKS}"),
+            format!("STAGES={stages}"),
         ];
         let variant = Variant { source: Source::Decode, defines: defines.into() };
         let places = places(tokens);
@@ -251,7 +269,7 @@ impl Attention<'_> {
         launches.push(site.launch(
             &variant,
             "decode",
-            Spread { grid, block: 256, shared_bytes: 0 },
+            Spread { grid, block: 256, shared_bytes },
             &parameter,
         )?);
         if splits > 1 {

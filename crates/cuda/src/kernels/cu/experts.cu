@@ -92,10 +92,12 @@ struct Sort {
     u64 ids, sorted, marks;
     i64 ids_row;
     int experts, used, tokens, tile, tiles, step;
+    int some, gap;  // -1 is the number of no expert
 };
 
 // Places of tokens (slots) in the order of their experts, in tiles of at most `tile`. Written: how many tiles there are; for
-// each of at most `tiles`, its expert, its first slot and how many it has; then the slots. One block.
+// each of at most `tiles`, its expert (-1: none, behind all others), its first slot and how many it has; then the slots. One
+// block.
 extern "C" __global__ void __launch_bounds__(1024) sort(const __grid_constant__ Sort t) {
     let_others_begin();
     wait_for_others();
@@ -103,19 +105,26 @@ extern "C" __global__ void __launch_bounds__(1024) sort(const __grid_constant__ 
     int slots = t.used * t.tokens, lane = threadIdx.x % 32;
     int4* tiles = (int4*)t.sorted;
     u32* order = (u32*)(tiles + 1 + t.tiles);
-    auto expert_of = [&](int slot) { return ((const int*)(t.ids + slot / t.used * t.ids_row))[slot % t.used]; };
-    for (int e = threadIdx.x; e < t.experts; e += blockDim.x) counts[e] = 0;
+    // Those without an expert come as if they had one more.
+    int kinds = t.experts + t.some;
+    auto kind_of = [&](int slot) {
+        int expert = ((const int*)(t.ids + slot / t.used * t.ids_row))[slot % t.used];
+        if (t.some && expert == -1) return t.experts;
+        if (expert >= 0 && expert < t.experts) return expert;
+        mark(t.marks, t.step, expert, t.experts);
+        return -1;
+    };
+    for (int e = threadIdx.x; e < kinds; e += blockDim.x) counts[e] = 0;
     __syncthreads();
     for (int slot = threadIdx.x; slot < slots; slot += blockDim.x) {
-        int expert = expert_of(slot);
-        if (expert >= 0 && expert < t.experts) atomicAdd(counts + expert, 1);
-        else mark(t.marks, t.step, expert, t.experts);
+        int kind = kind_of(slot);
+        if (kind >= 0) atomicAdd(counts + kind, 1);
     }
     __syncthreads();
     if (threadIdx.x < 32) {
         int before = 0, tiles_before = 0;
-        for (int base = 0; base < t.experts; base += 32) {
-            int e = base + lane, count = e < t.experts ? counts[e] : 0, own = (count + t.tile - 1) / t.tile;
+        for (int base = 0; base < kinds; base += 32) {
+            int e = base + lane, count = e < kinds ? counts[e] : 0, own = (count + t.tile - 1) / t.tile;
             int to = count, tiles_to = own;
             for (int step = 1; step < 32; step *= 2) {
                 int a = __shfl_up_sync(~0u, to, step), b = __shfl_up_sync(~0u, tiles_to, step);
@@ -123,8 +132,8 @@ extern "C" __global__ void __launch_bounds__(1024) sort(const __grid_constant__ 
             }
             int first = before + to - count;
             for (int n = 0; n < own; n++)
-                tiles[1 + tiles_before + tiles_to - own + n] = make_int4(e, first + n * t.tile, min(t.tile, count - n * t.tile), 0);
-            if (e < t.experts) counts[e] = first;
+                tiles[1 + tiles_before + tiles_to - own + n] = make_int4(e < t.experts ? e : -1, first + n * t.tile, min(t.tile, count - n * t.tile), 0);
+            if (e < kinds) counts[e] = first;
             before += __shfl_sync(~0u, to, 31);
             tiles_before += __shfl_sync(~0u, tiles_to, 31);
         }
@@ -132,8 +141,8 @@ extern "C" __global__ void __launch_bounds__(1024) sort(const __grid_constant__ 
     }
     __syncthreads();
     for (int slot = threadIdx.x; slot < slots; slot += blockDim.x) {
-        int expert = expert_of(slot);
-        if (expert >= 0 && expert < t.experts) order[atomicAdd(counts + expert, 1)] = slot;
+        int kind = kind_of(slot);
+        if (kind >= 0) order[atomicAdd(counts + kind, 1)] = slot;
     }
 }
 

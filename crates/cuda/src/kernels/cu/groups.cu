@@ -210,6 +210,14 @@ extern "C" __global__ void CLUSTER __launch_bounds__(THREADS, BN <= 64 ? 2 : 1) 
     order = (const u32*)((const int4*)t.sorted + 1 + t.tiles) + tile.y;
     j0 = 0;
     columns = tile.z;
+    // Of no expert: what it makes of a token is 0.
+    if (tile.x < 0) {
+        for (int e = thread; e < BM * columns; e += THREADS) {
+            int place = blockIdx.x * BM + e % BM;
+            if (place < t.m) *(float*)(t.y + order[e / BM] * t.y_row + place * 4) = 0.0f;
+        }
+        return;
+    }
 #endif
     // Where a column's activations are, and its results.
     auto source = [&](int column) { return EXPERTS ? order[column] / t.shared : (u32)column; };

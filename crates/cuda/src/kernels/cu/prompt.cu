@@ -1,5 +1,5 @@
 // Attention of many tokens, on tensor cores: 64 queries of a head of HEAD elements a block, ROWS rows of keys and values
-// (F16) at a time.
+// at a time. Those are F16, or become F16 on their way from blocks of KVTYPE in shared memory to tiles.
 //
 // With PAGE, rows lie in pages of PAGE rows. Queries of a block may then be of several sequences: it takes one run of tokens
 // after the other, to which the other queries see nothing.
@@ -22,9 +22,32 @@ struct Prompt {
 #define SWIZZLED (HEAD % 64 == 0)
 #define PITCH (HEAD * 2 + (SWIZZLED ? 0 : 16))
 #define TILE (ROWS * PITCH)
+// Tiles of keys and values, and as many for the rows that come next, which are F16 or in blocks.
+#if IN_BLOCKS
+#define NEXT (ROWS * ROW_BYTES)
+#endif
 static_assert(PAGE % ROWS == 0, "rows at a time lie in one page");
 
 extern __shared__ uint4 memory[];
+
+#if IN_BLOCKS
+// Eight elements of a row in blocks as F16.
+uint4 eight_of(u32 row, int chunk) {
+    u32 block = row + chunk / 4 * BLOCK_BYTES, codes[2], y[4];
+    u32 scale = scale_at(block) * 0x10001, added = 0;
+#if KVTYPE == Q8_0
+    words_at<2>(block + CODES_AT + chunk % 4 * 8, codes);
+#else
+    words_at<2>(block + CODES_AT + chunk % 2 * 8, codes);
+    for (int i = 0; i < 2; i++) codes[i] = codes[i] >> chunk % 4 / 2 * 4 & 0x0f0f0f0f;
+    added = fused_f16x2(scale, 0xc800c800, 0);  // -8
+    static_assert(Q4_0_BIAS == 8, "what is added");
+#endif
+    for (int i = 0; i < 2; i++) codes_to_f16x2<KVTYPE == Q8_0>(codes[i], y + 2 * i, y + 2 * i + 1);
+    for (int i = 0; i < 4; i++) y[i] = fused_f16x2(y[i], scale, added);
+    return make_uint4(y[0], y[1], y[2], y[3]);
+}
+#endif
 
 u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 u32 place(int row, int chunk) { return row * PITCH + (SWIZZLED ? chunk ^ (row & 7) : chunk) * 16; }
@@ -47,7 +70,7 @@ void multiply(float* c, const u32* a, const u32* b) {
 void attend(const Prompt& t, int first, int from, int to) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
     int kv_head = head / (t.heads / t.kv_heads), limit = PAGE ? t.pages.each * PAGE : t.kv;
-    u8* base = (u8*)memory;  // two stages of keys, two of values; the queries begin in the first
+    u8* base = (u8*)memory;  // tiles of keys and values, then those that come next; the queries begin in the first
 
     __shared__ int least, most;
     __syncthreads();
@@ -116,6 +139,27 @@ void attend(const Prompt& t, int first, int from, int to) {
         return row;
 #endif
     };
+#if IN_BLOCKS
+    // Rows as they are, behind the tiles, two times ahead; and from there into tiles.
+    auto load = [&](int tile, int stage, int from_row) {
+        u32 to = shared_address(base) + 2 * TILE + stage * 2 * NEXT;
+        int bytes = from_row < 0 ? 0 : min(most - tile * ROWS, ROWS) * ROW_BYTES;
+        for (int i = threadIdx.x * 16; i < NEXT; i += blockDim.x * 16) {
+            int size = min(max(bytes - i, 0), 16);
+            i64 from = kv_head * t.k_head + (i64)max(from_row, 0) * ROW_BYTES + i;
+            copy_piece(to + i, size ? t.k + from : t.k, size);
+            copy_piece(to + NEXT + i, size ? t.v + from + kv_head * (t.v_head - t.k_head) : t.v, size);
+        }
+        asm volatile("cp.async.commit_group;");
+    };
+    auto open = [&](int stage) {
+        for (int i = threadIdx.x; i < 2 * ROWS * CHUNKS; i += blockDim.x) {
+            int row = i / CHUNKS, chunk = i % CHUNKS;
+            *(uint4*)(base + row / ROWS * TILE + place(row % ROWS, chunk)) = eight_of(2 * TILE + stage * 2 * NEXT + row * ROW_BYTES, chunk);
+        }
+        __syncthreads();
+    };
+#else
     auto load = [&](int tile, int stage, int from_row) {
         for (int i = threadIdx.x; i < ROWS * CHUNKS; i += blockDim.x) {
             int row = i / CHUNKS, chunk = i % CHUNKS;
@@ -129,6 +173,7 @@ void attend(const Prompt& t, int first, int from, int to) {
         }
         asm volatile("cp.async.commit_group;");
     };
+#endif
     float sums[HEAD / 8][4] = {}, largest[2] = {-INFINITE, -INFINITE}, total[2] = {0.0f, 0.0f};
     if (begin < tiles) load(begin, begin & 1, place_of(begin));
     int next_place = place_of(begin + 1);
@@ -137,7 +182,12 @@ void attend(const Prompt& t, int first, int from, int to) {
         __syncthreads();
         if (tile + 1 < tiles) load(tile + 1, (tile + 1) & 1, next_place);
         next_place = place_of(tile + 2);
+#if IN_BLOCKS
+        open(tile & 1);
+        u32 keys = shared_address(base), values = keys + TILE;
+#else
         u32 keys = shared_address(base + (tile & 1) * 2 * TILE), values = keys + TILE;
+#endif
         float scores[ROWS / 8][4] = {};
         for (int k = 0; k < HEAD / 16; k++)
             for (int n = 0; n < ROWS / 16; n++) {

@@ -198,6 +198,25 @@ void put(int dtype, u64 y, int i, float x) {
     else ((u16*)y)[i] = dtype == F16 ? float_to_half(x) : float_to_bfloat(x);
 }
 
+// The elements of a warp's lanes as a block, rounded as by `encode_block` in `general.cu`.
+void put_block(int dtype, u64 block, float x) {
+    int lane = threadIdx.x % 32;
+    // Magnitudes compare like their bits; NaN counts as none.
+    u32 size = isnan(x) ? 0 : __float_as_uint(x) & 0x7fffffff, most = size;
+    for (int step = 16; step; step >>= 1) most = max(most, __shfl_xor_sync(~0u, most, step));
+    float largest = __shfl_sync(~0u, x, __ffs(__ballot_sync(~0u, size == most)) - 1);
+    if (most == 0) largest = 0.0f;
+    float scale = dtype == Q8_0 ? fabsf(largest) / 127.0f : largest / -8.0f, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
+    if (lane == 0) *(u16*)(block + (dtype == Q8_0 ? Q8_0_SCALE_AT : Q4_0_SCALE_AT)) = float_to_half(scale);
+    if (dtype == Q8_0) {
+        float level = roundf(x * inverse);
+        ((i8*)block)[Q8_0_CODES_AT + lane] = isfinite(level) ? (i8)level : 0;
+        return;
+    }
+    int code = min(15, max(0, (int)(x * inverse + 8.5f))), other = __shfl_down_sync(~0u, code, 16);
+    if (lane < 16) ((u8*)block)[Q4_0_CODES_AT + lane] = code | other << 4;
+}
+
 i64 cache_row(const Job& job, int token) {
     return job.wide ? ((const i64*)job.indices)[token] : (i64)((const int*)job.indices)[token];
 }
@@ -260,8 +279,12 @@ extern "C" __global__ void __launch_bounds__(256) rotate(const __grid_constant__
 #pragma unroll
             for (int h = 0; h < TOGETHER; h++) x[h] = at(begin + h)[i];
 #pragma unroll
-            for (int h = 0; h < TOGETHER; h++)
-                if (begin + h < last) put(job.dtype, to(begin + h), i, x[h]);
+            for (int h = 0; h < TOGETHER; h++) {
+                if (begin + h >= last) break;
+                if (job.dtype == Q8_0) put_block(Q8_0, to(begin + h) + i / 32 * Q8_0_BYTES, x[h]);
+                else if (job.dtype == Q4_0) put_block(Q4_0, to(begin + h) + i / 32 * Q4_0_BYTES, x[h]);
+                else put(job.dtype, to(begin + h), i, x[h]);
+            }
         }
     }
 }

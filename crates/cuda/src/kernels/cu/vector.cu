@@ -24,6 +24,7 @@ struct Vector {
     i64 ids_token, x_row, x_token, y_row, y_token;  // bytes
     int inputs, used;
     u64 weights;      // how much each counts, where results are added up
+    int some, gap_behind;  // -1 is the number of no expert
 };
 
 #define FLOATS (WTYPE == F32 || WTYPE == F16 || WTYPE == BF16)
@@ -230,19 +231,36 @@ float norm_factor(const Vector& v) {
 
 // The activations of all of a token's experts lie one after the other, and so do the elements of a row of results.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) vector_product(const __grid_constant__ Vector v) {
+    // Of those that there are: rows before theirs, activations before theirs, and how much they count.
     __shared__ u32 rows_of[MAX_USED];
+    __shared__ int unit_of[MAX_USED], count;
     __shared__ float weight_of[MAX_USED];
     let_others_begin();
     wait_for_others();
-    const int each = v.k / UNIT, units = each * v.used, lane = threadIdx.x % 32, token = blockIdx.y;
-    for (int slot = threadIdx.x; slot < v.used; slot += blockDim.x) {
-        int expert = ((const int*)(v.ids + token * v.ids_token))[slot];
+    const int each = v.k / UNIT, lane = threadIdx.x % 32, token = blockIdx.y;
+    if (threadIdx.x < 32) {
+        int expert = lane < v.used ? ((const int*)(v.ids + token * v.ids_token))[lane] : -1;
         bool known = expert >= 0 && expert < v.experts;
-        if (!known && blockIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
-        rows_of[slot] = known ? (u32)expert * v.rows : 0;
-        weight_of[slot] = known ? ((const float*)v.weights)[token * v.used + slot] : 0.0f;
+        if (lane < v.used && !known && !(v.some && expert == -1) && blockIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
+        u32 all = __ballot_sync(~0u, known);
+        int place = __popc(all & ((1u << lane) - 1));
+        if (known) {
+            rows_of[place] = (u32)expert * v.rows;
+            unit_of[place] = lane * each;
+            weight_of[place] = ((const float*)v.weights)[token * v.used + lane];
+        }
+        if (lane == 0) count = __popc(all);
     }
     __syncthreads();
+    const int units = each * count;
+    auto put = [&](int row, float sum) {
+        if (v.part[0].add) sum += ((const float*)(v.part[0].add + token * v.y_token))[row];
+        ((float*)(v.part[0].y + token * v.y_token))[row] = sum;
+    };
+    if (count == 0) {
+        for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < v.rows; row += gridDim.x * blockDim.x) put(row, 0.0f);
+        return;
+    }
     Planes planes = planes_of(v.part[0].w, v.part[0].start);
     bool ready = false;
     for (int row = blockIdx.x * WARPS + threadIdx.x / 32; row < v.rows || !ready; row += gridDim.x * WARPS) {
@@ -255,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
                 load_piece(pieces[d], planes, (rows_of[slot] + min(row, v.rows - 1)) * each + unit % each);
             }
             if (!ready) {
-                prepare(v, v.x + token * v.x_token, units);
+                prepare(v, v.x + token * v.x_token, each * v.used);
                 ready = true;
             }
 #pragma unroll
@@ -263,14 +281,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
                 int unit = first + 32 * d;
                 if (unit >= units) break;
                 Activations a;
-                load_activations(a, unit, units);
+                load_activations(a, unit_of[unit / each] + unit % each, each * v.used);
                 sum += weight_of[unit / each] * times(pieces[d], a);
             }
         }
         sum = warp_sum(sum);
-        if (lane || row >= v.rows) continue;
-        if (v.part[0].add) sum += ((const float*)(v.part[0].add + token * v.y_token))[row];
-        ((float*)(v.part[0].y + token * v.y_token))[row] = sum;
+        if (lane == 0 && row < v.rows) put(row, sum);
     }
 }
 #else
@@ -281,12 +297,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1024 / (32 * WARPS)) ve
     wait_for_others();
     int slot = blockIdx.y % v.used, token = blockIdx.y / v.used;
     int expert = ((const int*)(v.ids + token * v.ids_token))[slot];
-    if (expert < 0 || expert >= v.experts) {
-        if (blockIdx.x == 0 && threadIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
-        return;
-    }
     const u64 own_x = v.x + slot % v.inputs * v.x_row + token * v.x_token, own_y = v.part[0].y + slot * v.y_row + token * v.y_token;
     const u32 own_rows = (u32)expert * v.rows;
+    if (expert < 0 || expert >= v.experts) {
+        bool none = v.some && expert == -1;
+        if (!none && blockIdx.x == 0 && threadIdx.x == 0) mark(v.marks, v.step, expert, v.experts);
+        // What no expert makes of a token is 0, and so is a gated function of it times itself.
+        for (int row = blockIdx.x * blockDim.x + threadIdx.x; none && row < v.rows; row += gridDim.x * blockDim.x)
+            ((float*)own_y)[row] = 0.0f;
+        return;
+    }
 #else
     const u64 own_x = v.x, own_y = v.part[0].y;
     const u32 own_rows = 0;
