@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
-use orlop_graph::{DType, Graph, Node, NodeId, Op, TensorId};
+use orlop_graph::{DType, Graph, Leaf, Node, NodeId, Op, TensorId};
 
 use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
 use crate::modules::{Source, Variant};
@@ -85,11 +85,20 @@ struct FloatProductsParameter {
     w_row: i64,
     m: i32,
     k: i32,
+    early: i32,
+    gap: u32,
 }
 
 /// Shared with `floats.cu`.
 pub(super) const STRUCTURES: &[(&str, usize)] =
     &[("Columns", size_of::<ColumnsParameter>()), ("FloatProducts", size_of::<FloatProductsParameter>())];
+
+/// Whether nothing in a run writes a matrix.
+fn is_unwritten(graph: &Graph, matrix: TensorId) -> bool {
+    let root = graph.tensor(matrix).storage.root;
+    let written = |node: &Node| !node.op.is_view() && graph.tensor(node.output).storage.root == root;
+    matches!(graph.root_leaf(matrix), Some(Leaf::Input | Leaf::Weight)) && !graph.nodes().iter().any(written)
+}
 
 pub(super) fn floats(
     site: &LaunchContext<'_>,
@@ -128,6 +137,8 @@ pub(super) fn floats(
         w_row: site.desc(matrix).strides[1] as i64,
         m: m as i32,
         k: k as i32,
+        early: i32::from(is_unwritten(site.graph(), matrix)),
+        gap: 0,
     };
     let variant =
         Variant { source: Source::Floats, defines: vec![format!("TILE={tile}"), format!("EACH={each}")] };

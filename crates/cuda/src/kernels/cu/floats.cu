@@ -15,6 +15,7 @@ struct FloatProducts {
     u64 w;
     i64 w_row;        // bytes
     int m, k;
+    int early, gap;   // nothing writes the matrix: it is read before the kernels in front have ended
 };
 
 #define STEP 32               // elements at a time
@@ -27,14 +28,14 @@ extern __shared__ float memory[];
 
 extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __grid_constant__ FloatProducts t) {
     let_others_begin();
-    wait_for_others();
+    if (!t.early) wait_for_others();
     int place = blockIdx.x, number = (place >= t.part[1].first) + (place >= t.part[2].first) + (place >= t.part[3].first);
     const Columns& c = t.part[number];
     int i0 = blockIdx.y * TILE, j0 = (place - c.first) * TILE, steps = (t.k + STEP - 1) / STEP;
-    // Rows of the matrix, then of activations.
-    auto load = [&](int step) {
+    // Some of a step's rows: of the matrix, then of activations.
+    auto load = [&](int step, int first, int last) {
         u32 to = (u32)__cvta_generic_to_shared(memory + step % STAGES * 2 * TILE * APART);
-        for (int n = threadIdx.x; n < 2 * TILE * (STEP / 4); n += THREADS) {
+        for (int n = first * (STEP / 4) + threadIdx.x; n < last * (STEP / 4); n += THREADS) {
             int row = n / (STEP / 4), element = n % (STEP / 4) * 4, i = i0 + row, j = j0 + row - TILE;
             bool left = row < TILE, inside = step * STEP + element < t.k && (left ? i < t.m : j < c.count);
             u64 from = left ? t.w + i * t.w_row
@@ -43,16 +44,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __gri
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                          ::"r"(to + (row * APART + element) * 4), "l"(from), "r"(inside ? 16 : 0) : "memory");
         }
-        asm volatile("cp.async.commit_group;");
     };
-    for (int step = 0; step < STAGES - 1; step++) load(step);
+    for (int step = 0; step < STAGES - 1; step++) load(step, 0, TILE);
+    wait_for_others();
+    for (int step = 0; step < STAGES - 1; step++) {
+        load(step, TILE, 2 * TILE);
+        asm volatile("cp.async.commit_group;");
+    }
     int own_i = threadIdx.x % LINES, own_j = threadIdx.x / LINES;
     float sums[EACH][EACH] = {};
     for (int step = 0; step < steps; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         // A thread that is here has done with the step before, whose place is taken next.
         __syncthreads();
-        load(step + STAGES - 1);
+        load(step + STAGES - 1, 0, 2 * TILE);
+        asm volatile("cp.async.commit_group;");
         const float* rows = memory + step % STAGES * 2 * TILE * APART;
 #pragma unroll
         for (int element = 0; element < STEP; element += 4) {
