@@ -159,7 +159,7 @@ pub(crate) fn launches(site: &LaunchContext<'_>, steps: &Steps) -> Result<Vec<La
             MIX => mixture::mix(site, step, &mut launches)?,
             TILES => product::tiles(site, step, &mut launches)?,
             EIGHT_BIT => product::eight_bit(site, step, &mut launches)?,
-            FLOATS => floats::floats(site, step, &mut launches)?,
+            FLOATS => floats::floats(site, step, index, &mut launches)?,
             ROTATE => rotate::rotate(site, step, index, &mut launches)?,
             DECODE | PROMPT => attention::attention(site, step, index, &mut launches)?,
             _ => general::general(site, step, index, &mut launches)?,

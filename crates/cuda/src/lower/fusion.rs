@@ -21,13 +21,14 @@ struct Rule {
 const GATES: &[&str] = &["reglu", "geglu", "geglu_erf", "geglu_quick", "swiglu"];
 
 /// In the order in which they are tried.
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     Rule { first: &["rms_norm", "norm"], second: &["mul"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[SCALED_NORM], second: &["add"], feeds: true, kernel: SCALED_NORM },
     Rule { first: &[VECTOR], second: &["add"], feeds: true, kernel: VECTOR },
     Rule { first: &[TILES], second: &["add"], feeds: true, kernel: TILES },
     Rule { first: &[EIGHT_BIT], second: &["add"], feeds: true, kernel: EIGHT_BIT },
     Rule { first: &["rope"], second: &["set_rows"], feeds: true, kernel: ROTATE },
+    Rule { first: &[FLOATS], second: &["set_rows"], feeds: true, kernel: FLOATS },
     // Neighbours.
     Rule { first: &[VECTOR], second: &[VECTOR], feeds: false, kernel: VECTOR },
     Rule { first: &[FLOATS], second: &[FLOATS], feeds: false, kernel: FLOATS },
@@ -177,7 +178,7 @@ fn touched(editor: &StepEditor<'_>, kernel: &str, nodes: &[NodeId]) -> Option<Fu
         }
         FLOATS => {
             let products = FloatProducts::parse(graph, nodes)?;
-            FusedAccess { reads: products.reads(), writes: products.writes(), replaced: None }
+            FusedAccess { reads: products.reads(graph), writes: products.writes(), replaced: None }
         }
         _ => {
             let rotation = Rotation::parse(graph, nodes)?;

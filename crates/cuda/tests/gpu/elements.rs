@@ -74,7 +74,15 @@ fn bad_indices_are_errors(device: &Arc<dyn Device>) -> Vec<String> {
     failures
 }
 
-/// Of rows with the same index the last one stays: copied, quantized, and rotated on the way.
+/// What happens to rows on their way into a table.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Nothing,
+    Turned,
+    Multiplied,
+}
+
+/// Of rows with the same index the last one stays: copied, quantized, rotated and multiplied on the way.
 fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
     let (head, heads, tokens, rows) = (64, 4, 300, 7);
     let indices_of = |repeated: bool| -> Vec<i32> {
@@ -83,14 +91,17 @@ fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
         (0..tokens).map(|token| if repeated || token < rows { index(token) } else { -1 }).collect()
     };
     let mut failures = Vec::new();
-    for (dtype, turned) in [
-        (DType::F32, false),
-        (DType::Q8_0, false),
-        (DType::Q4_0, false),
-        (DType::Q5_1, false),
-        (DType::F32, true),
-        (DType::F16, true),
-        (DType::Q8_0, true),
+    for (dtype, before) in [
+        (DType::F32, Before::Nothing),
+        (DType::Q8_0, Before::Nothing),
+        (DType::Q4_0, Before::Nothing),
+        (DType::Q5_1, Before::Nothing),
+        (DType::F32, Before::Turned),
+        (DType::F16, Before::Turned),
+        (DType::Q8_0, Before::Turned),
+        (DType::Q8_0, Before::Multiplied),
+        (DType::Q4_0, Before::Multiplied),
+        (DType::F16, Before::Multiplied),
     ] {
         for repeated in [false, true] {
             let mut b = GraphBuilder::new();
@@ -99,7 +110,12 @@ fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
             let indices = b.input("indices", DType::I32, &[tokens as u64]);
             let table = b.state("table", dtype, &[head, rows as u64, heads]);
             let rope = Rope { mode: RopeMode::Neox, dims: head as u32, ..Rope::default() };
-            let new = if turned { b.rope(x, positions, None, rope) } else { x };
+            let matrix = b.input("matrix", DType::F32, &[head, head]);
+            let new = match before {
+                Before::Nothing => x,
+                Before::Turned => b.rope(x, positions, None, rope),
+                Before::Multiplied => b.mul_mat(matrix, x),
+            };
             let new = b.permute(new, [0, 2, 1, 3]);
             let written = b.set_rows(table, new, indices);
             let y = b.cast(written, DType::F32);
@@ -108,11 +124,12 @@ fn the_later_of_equal_rows_stays(device: &Arc<dyn Device>) -> Vec<String> {
             let count = (head * heads) as usize;
             let feeds: Feeds = vec![
                 (x, f32_bytes(&numbers(3, count * tokens as usize))),
+                (matrix, f32_bytes(&numbers(4, (head * head) as usize))),
                 (positions, i32_bytes(&(0..tokens).collect::<Vec<i32>>())),
                 (indices, i32_bytes(&indices_of(repeated))),
                 (table, weights(dtype, 5, head * heads, rows as u64)),
             ];
-            let name = format!("{dtype}, turned {turned}, repeated {repeated}");
+            let name = format!("{dtype}, {before:?} before, repeated {repeated}");
             failures.extend(compare(&name, (device, Role::Weight), &graph, &feeds, 1e-6));
         }
     }

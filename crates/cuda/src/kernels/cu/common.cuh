@@ -146,6 +146,26 @@ __noinline__ void store_plain(int dtype, u64 at, float x) {
     }
 }
 
+i64 index_at(u64 indices, int wide, int n) { return wide ? ((const i64*)indices)[n] : (i64)((const int*)indices)[n]; }
+
+// Blocks of Q8_0 and Q4_0 as they are written. Magnitudes compare like their bits; NaN counts as none.
+u32 size_of(float x) { return isnan(x) ? 0 : __float_as_uint(x) & 0x7fffffff; }
+
+struct BlockScale {
+    float scale, inverse;
+};
+
+BlockScale block_scale(int dtype, float largest) {
+    float scale = dtype == Q8_0 ? fabsf(largest) / 127.0f : largest / -8.0f;
+    return {scale, scale == 0.0f ? 0.0f : 1.0f / scale};
+}
+
+int block_code(int dtype, float x, const BlockScale& scale) {
+    if (dtype == Q4_0) return min(15, max(0, (int)(x * scale.inverse + 8.5f)));
+    float level = roundf(x * scale.inverse);
+    return isfinite(level) ? (i8)level : 0;
+}
+
 float warp_sum(float x) {
     for (int step = 16; step; step >>= 1) x += __shfl_xor_sync(~0u, x, step);
     return x;

@@ -201,24 +201,19 @@ void put(int dtype, u64 y, int i, float x) {
 // The elements of a warp's lanes as a block, rounded as by `encode_block` in `general.cu`.
 void put_block(int dtype, u64 block, float x) {
     int lane = threadIdx.x % 32;
-    // Magnitudes compare like their bits; NaN counts as none.
-    u32 size = isnan(x) ? 0 : __float_as_uint(x) & 0x7fffffff, most = size;
+    u32 size = size_of(x), most = size;
     for (int step = 16; step; step >>= 1) most = max(most, __shfl_xor_sync(~0u, most, step));
+    // The first of the largest.
     float largest = __shfl_sync(~0u, x, __ffs(__ballot_sync(~0u, size == most)) - 1);
-    if (most == 0) largest = 0.0f;
-    float scale = dtype == Q8_0 ? fabsf(largest) / 127.0f : largest / -8.0f, inverse = scale == 0.0f ? 0.0f : 1.0f / scale;
-    if (lane == 0) *(u16*)(block + (dtype == Q8_0 ? Q8_0_SCALE_AT : Q4_0_SCALE_AT)) = float_to_half(scale);
-    if (dtype == Q8_0) {
-        float level = roundf(x * inverse);
-        ((i8*)block)[Q8_0_CODES_AT + lane] = isfinite(level) ? (i8)level : 0;
-        return;
-    }
-    int code = min(15, max(0, (int)(x * inverse + 8.5f))), other = __shfl_down_sync(~0u, code, 16);
-    if (lane < 16) ((u8*)block)[Q4_0_CODES_AT + lane] = code | other << 4;
+    BlockScale scale = block_scale(dtype, most == 0 ? 0.0f : largest);
+    if (lane == 0) *(u16*)(block + (dtype == Q8_0 ? Q8_0_SCALE_AT : Q4_0_SCALE_AT)) = float_to_half(scale.scale);
+    int code = block_code(dtype, x, scale), other = __shfl_down_sync(~0u, code, 16);
+    if (dtype == Q8_0) ((u8*)block)[Q8_0_CODES_AT + lane] = code;
+    else if (lane < 16) ((u8*)block)[Q4_0_CODES_AT + lane] = code | other << 4;
 }
 
 i64 cache_row(const Job& job, int token) {
-    return job.wide ? ((const i64*)job.indices)[token] : (i64)((const int*)job.indices)[token];
+    return index_at(job.indices, job.wide, token);
 }
 
 // Nothing is written if an index is wrong. Where two tokens have the same row, the later one is written.
