@@ -216,8 +216,14 @@ fn numbers_out_of_range_are_reported(device: &Arc<dyn Device>) -> Vec<String> {
     let fused: &[Run] = &[(1, 700, 1)];
     let few: &[Run] = &[(0, 30, 1), (1, 700, 2)];
     let prompt: &[Run] = &[(1, 600, 101)];
-    for (name, runs) in [("one token", fused), ("some", few), ("a prompt", prompt)] {
-        let paged = paged(SHAPE, RopeMode::Neox, runs, 9);
+    for (name, runs, dtype) in [
+        ("one token", fused, DType::F16),
+        ("some", few, DType::F16),
+        ("a prompt", prompt, DType::F16),
+        ("one token, q8_0", fused, DType::Q8_0),
+        ("a prompt, q4_0", prompt, DType::Q4_0),
+    ] {
+        let paged = paged(Shape { dtype, ..SHAPE }, RopeMode::Neox, runs, 9);
         let Paged { kv_len, pages, sequences, .. } = paged;
         let tokens = runs.iter().map(|run| run.2 as usize).sum::<usize>();
         let (last, limit) = (tokens - 1, SHAPE.each * PAGE_ROWS);
