@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{Bindings, DeviceError, LowerOptions, Step, StepValue, Steps};
-use orlop_graph::{Graph, TensorDesc, TensorId};
+use orlop_graph::{Graph, Leaf, Node, TensorDesc, TensorId};
 
 use crate::buffer;
 use crate::context::Context;
@@ -273,4 +273,11 @@ pub(crate) fn wide_rows(graph: &Graph, id: TensorId) -> bool {
     desc.strides[0] == element
         && tensor.storage.offset.is_multiple_of(16)
         && (1..4).all(|dim| desc.extents[dim] == 1 || desc.strides[dim].is_multiple_of(16))
+}
+
+/// Whether a value is there from the beginning of a run, and nothing in it writes there.
+pub(crate) fn is_unwritten(graph: &Graph, id: TensorId) -> bool {
+    let root = graph.tensor(id).storage.root;
+    let written = |node: &Node| !node.op.is_view() && graph.tensor(node.output).storage.root == root;
+    matches!(graph.root_leaf(id), Some(Leaf::Input | Leaf::Weight)) && !graph.nodes().iter().any(written)
 }

@@ -164,7 +164,7 @@ impl RotatedAttention {
             && heads(token.k.0, k.desc.extents[2])
             && [token.positions, token.indices]
                 .into_iter()
-                .chain(tables(graph, *flash))
+                .chain(tables(node))
                 .all(|id| graph.root_leaf(id) == Some(Leaf::Input));
         fits.then_some(RotatedAttention { rotation, token, flash: *flash })
     }
@@ -177,7 +177,7 @@ impl RotatedAttention {
     /// What it reads before the kernels in front of it have ended, but for its own row of the caches.
     pub(crate) fn reads_early(&self, graph: &Graph) -> Vec<TensorId> {
         let early = [self.token.positions, self.token.indices, self.token.k.1, self.token.v.1];
-        early.into_iter().chain(tables(graph, self.flash)).chain(self.rotation.factors()).collect()
+        early.into_iter().chain(tables(graph.node(self.flash))).chain(self.rotation.factors()).collect()
     }
 
     pub(crate) fn reads(&self, graph: &Graph) -> Vec<TensorId> {
@@ -191,8 +191,7 @@ impl RotatedAttention {
 }
 
 /// The operands that say which rows are seen, and where they are.
-fn tables(graph: &Graph, flash: NodeId) -> Vec<TensorId> {
-    let node = graph.node(flash);
+fn tables(node: &Node) -> Vec<TensorId> {
     let Op::FlashAttention(parameters) = &node.op else { return Vec::new() };
     let slots = parameters.kv_len_slot().into_iter().chain(parameters.page_slots().into_iter().flatten());
     slots.map(|slot| node.inputs[slot]).collect()

@@ -2,9 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 use orlop_backend::{DeviceError, Step};
-use orlop_graph::{DType, Graph, Leaf, Node, NodeId, Op, TensorId};
+use orlop_graph::{DType, Graph, Node, NodeId, Op, TensorId};
 
-use super::{Launch, LaunchContext, Spread, misfit, wide_rows};
+use super::{Launch, LaunchContext, Spread, is_unwritten, misfit, wide_rows};
 use crate::modules::{Source, Variant};
 
 /// Most products of one launch.
@@ -138,13 +138,6 @@ struct FloatProductsParameter {
 /// Shared with `floats.cu`.
 pub(super) const STRUCTURES: &[(&str, usize)] =
     &[("Columns", size_of::<ColumnsParameter>()), ("FloatProducts", size_of::<FloatProductsParameter>())];
-
-/// Whether nothing in a run writes a matrix.
-fn is_unwritten(graph: &Graph, matrix: TensorId) -> bool {
-    let root = graph.tensor(matrix).storage.root;
-    let written = |node: &Node| !node.op.is_view() && graph.tensor(node.output).storage.root == root;
-    matches!(graph.root_leaf(matrix), Some(Leaf::Input | Leaf::Weight)) && !graph.nodes().iter().any(written)
-}
 
 pub(super) fn floats(
     site: &LaunchContext<'_>,

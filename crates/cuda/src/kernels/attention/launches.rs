@@ -6,10 +6,10 @@ use orlop_graph::{DType, FlashAttention, Node, Op};
 
 use super::{
     AttentionPlan, BLOCK_ROWS, BUSY, FEW, RotatedAttention, SPLIT_BLOCKS, TILE, attention_plan, beside,
-    in_blocks, places,
+    in_blocks, places, tables,
 };
 use crate::kernels::rotate::{OneToken, TurnParameter};
-use crate::kernels::{DECODE, Launch, LaunchContext, PROMPT, Spread, misfit};
+use crate::kernels::{DECODE, Launch, LaunchContext, PROMPT, Spread, is_unwritten, misfit};
 use crate::modules::{Source, Variant};
 
 /// Bytes behind rows in blocks, which are read with the last of them.
@@ -248,6 +248,10 @@ impl Attention<'_> {
         };
         let group =
             [4, 2, 1].into_iter().find(|group| (heads / kv_heads).is_multiple_of(*group)).unwrap_or(1);
+        let tables = tables(node);
+        let early = in_blocks(k.dtype)
+            && tokens == 1
+            && tables.into_iter().all(|table| is_unwritten(site.graph(), table));
         // Rows in blocks come by way of shared memory, of which few GPUs have more for long heads.
         let stages = if head <= 128 { 3 } else { 2 };
         let shared_bytes =
@@ -261,6 +265,7 @@ impl Attention<'_> {
             format!("MANY={}", u8::from(tokens > 1)),
             format!("SPLIT_BLOCKS={SPLIT_BLOCKS}"),
             format!("STAGES={stages}"),
+            format!("EARLY={}", u8::from(early)),
         ];
         let variant = Variant { source: Source::Decode, defines: defines.into() };
         let places = places(tokens);

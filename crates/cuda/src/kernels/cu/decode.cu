@@ -23,7 +23,7 @@ template <typename Each> void each_token(const Decode& t, Each attend_to) {
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS) decode(const __grid_constant__ Decode t) {
     let_others_begin();
-#if !ROTATED
+#if !ROTATED && !EARLY
     wait_for_others();
 #endif
     each_token(t, [&](int token) { attend(t, token); });

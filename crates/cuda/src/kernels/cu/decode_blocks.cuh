@@ -87,14 +87,16 @@ void attend(const Decode& t, int token) {
     int part = idle ? 0 : lane % WIDE;
     const Range r = range_of(t, token);
     if (blockIdx.y >= r.splits) return;
+    __shared__ int places[SPLIT_BLOCKS];
+    find_places(t, r, blockIdx.y, places);
+    if (EARLY) wait_for_others();
     const Query query = query_of(t, token, part);
     const u32 ring = warp * RING, shared = (u32)__cvta_generic_to_shared(memory) + ring;
     const u64 keys = t.k + kv_head * t.k_head, values = t.v + kv_head * t.v_head;
-    __shared__ int places[SPLIT_BLOCKS];
     for (int split = blockIdx.y; split < r.splits; split += gridDim.y) {
         // The warp's first row, and where the split ends.
         int base = (r.front + split * r.length) * BLOCK + warp * ROWS, end = min(r.seen, (r.front + (split + 1) * r.length) * BLOCK);
-        find_places(t, r, split, places);
+        if (split != blockIdx.y) find_places(t, r, split, places);
         auto load = [&](int block) {
             int row = base + block * BLOCK;
             if (row < end && row + ROWS > r.unseen) {

@@ -3,7 +3,7 @@
 // splits begin depends on that alone, so a token's result is the same in any company.
 //
 // With PAGE, rows lie in pages of PAGE rows; with MANY, there may be more tokens than one, and those of long runs are left to
-// `prompt.cu`. A split has at most SPLIT_BLOCKS blocks of rows. This file has what all types share: `attend` is in
+// `prompt.cu`. With EARLY, nothing in the program writes what says which rows are seen and where they are. A split has at most SPLIT_BLOCKS blocks of rows. This file has what all types share: `attend` is in
 // `decode_floats.cuh`, and for rows in blocks in `decode_blocks.cuh`.
 
 struct Decode {
@@ -30,6 +30,7 @@ struct Decode {
 static_assert(PAGE % BLOCK == 0, "blocks lie in one page each");
 static_assert(PAGE || !MANY, "many tokens have pages");
 static_assert(!(MANY && ROTATED), "one token is rotated");
+static_assert(!EARLY || (IN_BLOCKS && !MANY), "one token of rows in blocks waits by itself");
 static_assert(!(IN_BLOCKS && ROTATED), "rows that are rotated here are floats");
 
 // Which element of a row is number `i` of the sixteen that a lane has.

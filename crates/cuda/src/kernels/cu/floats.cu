@@ -30,6 +30,8 @@ struct FloatProducts {
 #define STAGES 4
 #define LINES (TILE / EACH)   // threads in each direction
 #define THREADS (LINES * LINES)
+#define APART_LINES (THREADS / (STEP / 4))  // rows that threads bring at a time
+#define BROUGHT (TILE / APART_LINES)
 static_assert(LINES == 16 && EACH % 2 == 0, "a block's elements are two in each of 16 lanes");
 
 // What is written to a cache: nothing if an index is wrong, and of two tokens with the same row the later one.
@@ -88,32 +90,41 @@ extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __gri
     int place = blockIdx.x, number = (place >= t.part[1].first) + (place >= t.part[2].first) + (place >= t.part[3].first);
     const Columns& c = t.part[number];
     int i0 = blockIdx.y * TILE, j0 = (place - c.first) * TILE, steps = (t.k + STEP - 1) / STEP;
-    // Some of a step's rows: of the matrix, then of activations.
-    auto load = [&](int step, int first, int last) {
-        u32 to = (u32)__cvta_generic_to_shared(memory + step % STAGES * 2 * TILE * APART);
-        for (int n = first * (STEP / 4) + threadIdx.x; n < last * (STEP / 4); n += THREADS) {
-            int row = n / (STEP / 4), element = n % (STEP / 4) * 4, i = i0 + row, j = j0 + row - TILE;
-            bool left = row < TILE, inside = step * STEP + element < t.k && (left ? i < t.m : j < c.count);
-            u64 from = left ? t.w + i * t.w_row
-                            : c.x + j % c.ne[0] * c.x_nb[0] + j / c.ne[0] % c.ne[1] * c.x_nb[1] + j / c.ne[0] / c.ne[1] * c.x_nb[2];
-            from = inside ? from + (step * STEP + element) * 4 : t.w;
+    // A thread brings four neighbouring elements of a step, of some rows of the matrix and as many of activations.
+    int element = threadIdx.x % (STEP / 4) * 4, line = threadIdx.x / (STEP / 4);
+    u64 from[2][BROUGHT];
+#pragma unroll
+    for (int n = 0; n < BROUGHT; n++) {
+        int i = i0 + line + n * APART_LINES, j = j0 + line + n * APART_LINES;
+        u64 x = c.x + j % c.ne[0] * c.x_nb[0] + j / c.ne[0] % c.ne[1] * c.x_nb[1] + j / c.ne[0] / c.ne[1] * c.x_nb[2];
+        from[0][n] = i < t.m ? t.w + i * t.w_row + element * 4 : 0;
+        from[1][n] = j < c.count ? x + element * 4 : 0;
+    }
+    auto load = [&](int step, int side) {
+        u32 to = (u32)__cvta_generic_to_shared(memory + (step % STAGES * 2 + side) * TILE * APART + line * APART + element);
+#pragma unroll
+        for (int n = 0; n < BROUGHT; n++) {
+            bool inside = from[side][n] && step * STEP + element < t.k;
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         ::"r"(to + (row * APART + element) * 4), "l"(from), "r"(inside ? 16 : 0) : "memory");
+                         ::"r"(to + n * APART_LINES * APART * 4), "l"(inside ? from[side][n] + step * STEP * 4 : t.w), "r"(inside ? 16 : 0) : "memory");
         }
     };
-    for (int step = 0; step < STAGES - 1; step++) load(step, 0, TILE);
+    for (int step = 0; step < STAGES - 1; step++) load(step, 0);
     wait_for_others();
     for (int step = 0; step < STAGES - 1; step++) {
-        load(step, TILE, 2 * TILE);
+        load(step, 1);
         asm volatile("cp.async.commit_group;");
     }
+    Writing writing = {0, 0};
+    if (c.indices) writing = writing_of(t, c);
     int own_i = threadIdx.x % LINES, own_j = threadIdx.x / LINES;
     float sums[EACH][EACH] = {};
     for (int step = 0; step < steps; step++) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
         // A thread that is here has done with the step before, whose place is taken next.
         __syncthreads();
-        load(step + STAGES - 1, 0, 2 * TILE);
+        load(step + STAGES - 1, 0);
+        load(step + STAGES - 1, 1);
         asm volatile("cp.async.commit_group;");
         const float* rows = memory + step % STAGES * 2 * TILE * APART;
 #pragma unroll
@@ -132,7 +143,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __gri
         }
     }
     if (c.indices) {
-        const Writing writing = writing_of(t, c);
 #pragma unroll
         for (int n = 0; n < EACH; n++) {
             int j = j0 + own_j + n * LINES, head = j % c.ne[0];
