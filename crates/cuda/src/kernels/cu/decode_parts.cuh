@@ -3,8 +3,9 @@
 // splits begin depends on that alone, so a token's result is the same in any company.
 //
 // With PAGE, rows lie in pages of PAGE rows; with MANY, there may be more tokens than one, and those of long runs are left to
-// `prompt.cu`. With EARLY, nothing in the program writes what says which rows are seen and where they are. A split has at most SPLIT_BLOCKS blocks of rows. This file has what all types share: `attend` is in
-// `decode_floats.cuh`, and for rows in blocks in `decode_blocks.cuh`.
+// `prompt.cu`. With EARLY, nothing in the program writes what says which rows are seen and where they are. A split has at most
+// SPLIT_BLOCKS blocks of rows. This file has what all types share: `attend` is in `decode_floats.cuh`, and for rows in blocks in
+// `decode_blocks.cuh`.
 
 struct Decode {
     u64 q, k, v, seen, sinks, y, parts;

@@ -30,8 +30,8 @@ struct FloatProducts {
 #define STAGES 4
 #define LINES (TILE / EACH)   // threads in each direction
 #define THREADS (LINES * LINES)
-#define APART_LINES (THREADS / (STEP / 4))  // rows that threads bring at a time
-#define BROUGHT (TILE / APART_LINES)
+#define AT_ONCE (THREADS / (STEP / 4))  // rows that threads bring at a time
+#define BROUGHT (TILE / AT_ONCE)
 static_assert(LINES == 16 && EACH % 2 == 0, "a block's elements are two in each of 16 lanes");
 
 // What is written to a cache: nothing if an index is wrong, and of two tokens with the same row the later one.
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __gri
     u64 from[2][BROUGHT];
 #pragma unroll
     for (int n = 0; n < BROUGHT; n++) {
-        int i = i0 + line + n * APART_LINES, j = j0 + line + n * APART_LINES;
+        int i = i0 + line + n * AT_ONCE, j = j0 + line + n * AT_ONCE;
         u64 x = c.x + j % c.ne[0] * c.x_nb[0] + j / c.ne[0] % c.ne[1] * c.x_nb[1] + j / c.ne[0] / c.ne[1] * c.x_nb[2];
         from[0][n] = i < t.m ? t.w + i * t.w_row + element * 4 : 0;
         from[1][n] = j < c.count ? x + element * 4 : 0;
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) float_products(const __gri
         for (int n = 0; n < BROUGHT; n++) {
             bool inside = from[side][n] && step * STEP + element < t.k;
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         ::"r"(to + n * APART_LINES * APART * 4), "l"(inside ? from[side][n] + step * STEP * 4 : t.w), "r"(inside ? 16 : 0) : "memory");
+                         ::"r"(to + n * AT_ONCE * APART * 4), "l"(inside ? from[side][n] + step * STEP * 4 : t.w), "r"(inside ? 16 : 0) : "memory");
         }
     };
     for (int step = 0; step < STAGES - 1; step++) load(step, 0);
