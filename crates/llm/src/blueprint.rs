@@ -18,8 +18,8 @@ use crate::planned_graph::{GraphPlanner, PlannedGraph};
 use crate::run_shapes::{run_shapes, verified_sizes};
 use crate::weight_memory::{WeightPlace, place_weights, stream_weights};
 use crate::{
-    BatchShape, CutType, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model,
-    Outputs, PlacementDecisions, Settings,
+    BatchShape, DeviceMemory, Error, Forecast, LayerChoice, LayerPlacement, LoraError, Model, Outputs,
+    PlacementDecisions, Settings,
 };
 
 /// Maximum of the context, of the batch and the number of sequences: positions and rows have 31 bits.
@@ -187,8 +187,7 @@ impl Blueprint {
         let drawn = drawn.collect::<Result<Vec<ModelGraph>, Error>>()?;
         let [decode, prompt] = [&drawn[0], &drawn[drawn.len() - 1]];
         check_tensors(model, decode)?;
-        let wished = |part| layout.device(part);
-        let mut weights = place_weights(machine, [decode, prompt], wished, ends(machine).1)?;
+        let mut weights = place_weights(machine, [decode, prompt], ends(machine).1)?;
         stream_weights(&mut weights, model.config(), &settings.kept_weights);
         let planner = GraphPlanner { machine, settings, weights: &weights, layout: &layout };
         let graphs = drawn.into_iter().map(|graph| planner.plan(graph, |_| false).map(Arc::new));
@@ -518,21 +517,14 @@ fn draw(
     sizes: CacheSizes,
     shape: BatchShape,
 ) -> Result<ModelGraph, Error> {
-    let tied = model.file().tensor("output.weight").is_none();
-    let untie = tied && layout.input != layout.output;
     let (config, file, cache) = (model.config(), model.file(), settings.cache);
     let pooling = match settings.outputs {
         Outputs::Texts(pooling) => Some(pooling),
         Outputs::Last | Outputs::All => None,
     };
     let (adapters, taps, counts) = (model.adapters(), settings.importance, settings.expert_counter.is_some());
-    let hot = layout.hot.as_slice();
-    let halved = match settings.cut {
-        CutType::F32 => None,
-        CutType::F16 => Some(layout),
-    };
-    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, counts, hot, untie, halved }
-        .build()
+    let cut = settings.cut;
+    GraphSpec { config, file, adapters, shape, sizes, cache, pooling, taps, counts, layout, cut }.build()
 }
 
 /// The context that a model was trained for, up to the maximum.

@@ -5,33 +5,20 @@
 //! so sums of rotated values are rotated back by it.
 
 use orlop_graph::{DType, TensorId};
+use orlop_sched::DeviceId;
 
-use crate::draft::GraphDraft;
+use crate::draft::{GraphDraft, WeightContent};
 
 /// The largest parts have two to the power of this many elements: their matrix takes 256 KiB.
 const LARGEST: u32 = 8;
-
-/// The matrix for parts of some elements, as an input.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Rotation {
-    pub(crate) elements: u64,
-    pub(crate) matrix: TensorId,
-}
 
 /// Whether a cache of a type holds rotated rows.
 pub(crate) fn is_rotated(cache: DType) -> bool {
     cache.is_quantized()
 }
 
-impl Rotation {
-    /// What the matrix holds.
-    pub(crate) fn values(&self) -> Vec<f32> {
-        hadamard(self.elements)
-    }
-}
-
 /// [Sylvester's matrix](https://en.wikipedia.org/wiki/Hadamard_matrix), times what makes its rows unit vectors.
-fn hadamard(elements: u64) -> Vec<f32> {
+pub(crate) fn hadamard(elements: u64) -> Vec<f32> {
     let unit = 1.0 / (elements as f32).sqrt();
     let entry = |place: u64| {
         let common = (place / elements) & (place % elements);
@@ -58,14 +45,16 @@ impl GraphDraft<'_> {
         self.b.reshape(rotated, &[head, heads, tokens])
     }
 
-    /// The matrix for parts of some elements: the same input wherever it is used.
+    /// The matrix for parts of some elements, where this layer's cache is: one for all layers with caches there.
     fn rotation(&mut self, elements: u64) -> TensorId {
-        if let Some(known) = self.rotations.iter().find(|rotation| rotation.elements == elements) {
-            return known.matrix;
-        }
-        let matrix = self.b.input(&format!("rotation of {elements}"), DType::F32, &[elements, elements]);
-        self.rotations.push(Rotation { elements, matrix });
-        matrix
+        let device = self.cache_device();
+        let name = format!("cache.rotation.{elements}.{device:?}");
+        self.made(&name, (DType::F32, &[elements, elements]), device, WeightContent::Hadamard)
+    }
+
+    /// The device of the cache that this layer attends to.
+    fn cache_device(&self) -> DeviceId {
+        self.spec.layout.caches[self.sizes().shares.unwrap_or(self.layer)]
     }
 }
 

@@ -2,6 +2,7 @@
 
 use orlop_graph::{DType, Op, TensorId};
 
+use crate::CutType;
 use crate::draft::{GraphDraft, ModelPart};
 
 impl GraphDraft<'_> {
@@ -12,8 +13,8 @@ impl GraphDraft<'_> {
 
     /// What a part reads of the result of the one before: where they are on two devices, it may pass as F16.
     pub(crate) fn pass_on(&mut self, x: TensorId, parts: [ModelPart; 2]) -> TensorId {
-        let devices = self.spec.halved.map(|layout| parts.map(|part| layout.device(part)));
-        if devices.is_none_or(|[from, to]| from == to) {
+        let [from, to] = parts.map(|part| self.spec.layout.device(part));
+        if self.spec.cut == CutType::F32 || from == to {
             return x;
         }
         let halves = self.b.node(Op::Cast { dtype: DType::F16 }, &[x]);

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use orlop_gguf::GgufFile as File;
 use orlop_graph::{DType, Graph, GraphBuilder, TensorDesc, TensorId, Unary};
+use orlop_sched::DeviceId;
 
 use crate::adapter::{AdapterFactors, EMBEDDINGS};
 use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
-use crate::cache_rotation::Rotation;
 use crate::config::{Config, LayerConfig};
 use crate::pooling::Pooling;
-use crate::{CacheTypes, Error, HotExperts, LayerPlacement};
+use crate::{CacheTypes, CutType, Error, LayerPlacement};
 
 mod adapters;
 mod attention;
@@ -104,8 +104,6 @@ pub(crate) struct ModelGraph {
     pub(crate) slot: Option<TensorId>,
     /// Factors of queries, in models where these grow with their position.
     pub(crate) query_factors: Option<TensorId>,
-    /// Matrices that rotate heads for caches of quantized types.
-    pub(crate) rotations: Vec<Rotation>,
     /// Factors of the changes that adapters make.
     pub(crate) adapter_scales: Option<TensorId>,
     /// What graphs of whole texts are told.
@@ -171,6 +169,8 @@ pub(crate) struct Router {
 pub(crate) struct GraphWeight {
     pub(crate) leaf: TensorId,
     pub(crate) part: ModelPart,
+    /// Where it is wished.
+    pub(crate) device: DeviceId,
     /// Its name in the file.
     pub(crate) source: String,
     pub(crate) content: WeightContent,
@@ -184,6 +184,8 @@ pub(crate) enum WeightContent {
     Experts(Arc<[u32]>),
     /// Numbers that no file has.
     Numbers(Arc<[i32]>),
+    /// A matrix that no file has, which rotates rows of caches.
+    Hadamard,
 }
 
 /// What a graph is built from.
@@ -202,12 +204,10 @@ pub(crate) struct GraphSpec<'a> {
     pub(crate) taps: bool,
     /// Which experts tokens choose comes out.
     pub(crate) counts: bool,
-    /// Of each layer, experts that are on another device than the others.
-    pub(crate) hot: &'a [Option<HotExperts>],
-    /// The embedding table is also the output matrix, and the two are on different devices: two leaves.
-    pub(crate) untie: bool,
-    /// Where the parts are, if what passes from one device to another is to be F16.
-    pub(crate) halved: Option<&'a LayerPlacement>,
+    /// Where the parts are.
+    pub(crate) layout: &'a LayerPlacement,
+    /// What passes from one device to another.
+    pub(crate) cut: CutType,
 }
 
 /// A graph under construction.
@@ -238,7 +238,6 @@ pub(crate) struct GraphDraft<'a> {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
-    pub(crate) rotations: Vec<Rotation>,
     adapter_scales: Option<TensorId>,
     texts: Option<TextInputs>,
     taps: Vec<Tap>,
@@ -298,7 +297,6 @@ impl GraphSpec<'_> {
             wanted,
             slot: None,
             query_factors: None,
-            rotations: Vec::new(),
             adapter_scales: None,
             texts: None,
             taps: Vec::new(),
@@ -311,9 +309,7 @@ impl GraphSpec<'_> {
         draft.b.output(logits);
         let best = if self.pooling.is_some() { logits } else { draft.best(logits) };
         let GraphDraft { b, weights, caches, groups, wanted, slot, query_factors, .. } = draft;
-        let GraphDraft {
-            rotations, adapter_scales, texts, taps, routers, parts_of_experts, assigned, ..
-        } = draft;
+        let GraphDraft { adapter_scales, texts, taps, routers, parts_of_experts, assigned, .. } = draft;
         let graph = b.build()?;
         Ok(ModelGraph {
             graph,
@@ -326,7 +322,6 @@ impl GraphSpec<'_> {
             wanted,
             slot,
             query_factors,
-            rotations,
             adapter_scales,
             texts,
             taps,
@@ -376,7 +371,7 @@ impl GraphDraft<'_> {
     }
 
     /// What this layer does, and its sizes.
-    fn sizes(&self) -> LayerConfig {
+    pub(crate) fn sizes(&self) -> LayerConfig {
         self.config.layers[self.layer]
     }
 
@@ -434,16 +429,32 @@ impl GraphDraft<'_> {
         }
         let leaf = self.b.weight(name, tensor.desc.dtype, &extents);
         self.known.insert(name.to_owned(), leaf);
-        self.weights.push(GraphWeight { leaf, part: self.part, source: source.to_owned(), content });
+        let (part, device) = (self.part, self.spec.layout.device(self.part));
+        self.weights.push(GraphWeight { leaf, part, device, source: source.to_owned(), content });
         Ok(Some(leaf))
+    }
+
+    /// A weight that no file has; the same leaf for the same name.
+    pub(crate) fn made(
+        &mut self,
+        name: &str,
+        (dtype, extents): (DType, &[u64]),
+        device: DeviceId,
+        content: WeightContent,
+    ) -> TensorId {
+        if let Some(known) = self.known.get(name) {
+            return *known;
+        }
+        let leaf = self.b.weight(name, dtype, extents);
+        self.known.insert(name.to_owned(), leaf);
+        self.weights.push(GraphWeight { leaf, part: self.part, device, source: name.to_owned(), content });
+        leaf
     }
 
     /// A row of numbers for each index, which no file has.
     pub(crate) fn table(&mut self, name: &str, numbers: Arc<[i32]>) -> TensorId {
-        let leaf = self.b.weight(name, DType::I32, &[1, numbers.len() as u64]);
-        let content = WeightContent::Numbers(numbers);
-        self.weights.push(GraphWeight { leaf, part: self.part, source: name.to_owned(), content });
-        leaf
+        let (extents, device) = ([1, numbers.len() as u64], self.spec.layout.device(self.part));
+        self.made(name, (DType::I32, &extents), device, WeightContent::Numbers(numbers))
     }
 
     /// Rows of the embedding table.
@@ -483,7 +494,8 @@ impl GraphDraft<'_> {
         let extents = [self.config.width, self.config.vocabulary];
         let matrix = match self.optional("output.weight", &extents)? {
             Some(matrix) => matrix,
-            None if self.spec.untie => self
+            // On two devices, the embedding table and the output matrix are two leaves.
+            None if self.spec.layout.input != self.spec.layout.output => self
                 .weight_from("output.weight", "token_embd.weight", &extents)?
                 .ok_or_else(|| Error::MissingTensor("output.weight".to_owned()))?,
             None => self.weight("token_embd.weight", &extents)?,

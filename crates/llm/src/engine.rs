@@ -9,7 +9,6 @@ use orlop_graph::TensorId;
 use orlop_sched::{PlanId, Session, Timeline};
 
 use crate::adapter::finite_scale;
-use crate::cache_rotation::Rotation;
 use crate::draft::{GroupInputs, ModelGraph, Router, Tap};
 use crate::planned_graph::session_options;
 use crate::run_table::RunTables;
@@ -104,8 +103,6 @@ struct Ready {
     wanted: Option<TensorId>,
     slot: Option<TensorId>,
     query_factors: Option<TensorId>,
-    /// Matrices that rotate heads, and what they hold.
-    rotations: Arc<[(TensorId, Vec<f32>)]>,
     adapter_scales: Option<TensorId>,
     taps: Arc<[Tap]>,
     /// What is counted of the experts that tokens choose.
@@ -134,8 +131,6 @@ impl Ready {
         let ModelGraph { query_factors, adapter_scales, .. } = *graph;
         let (groups, taps) = (graph.groups.as_slice().into(), graph.taps.as_slice().into());
         let routers = graph.routers.as_slice().into();
-        let rotation = |rotation: &Rotation| (rotation.matrix, rotation.values());
-        let rotations = graph.rotations.iter().map(rotation).collect();
         Ready {
             shape,
             plan,
@@ -147,7 +142,6 @@ impl Ready {
             wanted,
             slot,
             query_factors,
-            rotations,
             adapter_scales,
             taps,
             routers,

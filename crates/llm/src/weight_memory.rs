@@ -86,12 +86,11 @@ pub(crate) fn stream_weights(weights: &mut [WeightPlace], config: &Config, kept:
     }
 }
 
-/// A place for every weight of a model, in the order in which all its graphs use them. `device` says where a weight is
-/// wished; what a device cannot use, such as a matrix larger than it can bind, goes to the last device.
+/// A place for every weight of a model, in the order in which all its graphs use them: where it is wished; what a device
+/// cannot use, such as a matrix larger than it can bind, goes to the last device.
 pub(crate) fn place_weights(
     machine: &Machine,
     [first, second]: [&ModelGraph; 2],
-    wished: impl Fn(crate::ModelPart) -> DeviceId,
     last: DeviceId,
 ) -> Result<Vec<WeightPlace>, Error> {
     let uses = [first, second].map(|graph| Uses::of(&graph.graph));
@@ -103,9 +102,8 @@ pub(crate) fn place_weights(
         let is_mapped = weight.content == WeightContent::Whole;
         let memory =
             |device: DeviceId| choose_memory(machine.device(device), &tensor.name, is_mapped, leaves.clone());
-        let device = wished(weight.part);
-        let (device, memory) = match memory(device) {
-            Ok(memory) => (device, memory),
+        let (device, memory) = match memory(weight.device) {
+            Ok(memory) => (weight.device, memory),
             Err(refused) => (last, memory(last).map_err(|_| refused)?),
         };
         places.push(WeightPlace {

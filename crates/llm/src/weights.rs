@@ -10,6 +10,7 @@ use orlop_gguf::TensorInfo;
 use orlop_sched::{DeviceId, Session};
 
 use crate::blueprint::{Blueprint, set_tensors};
+use crate::cache_rotation::hadamard;
 use crate::draft::WeightContent;
 use crate::planned_graph::MappedLeaf;
 use crate::weight_memory::WeightPlace;
@@ -156,9 +157,13 @@ fn load_weight(
     content: &WeightContent,
     place: &StoredTensor,
 ) -> Result<(), Error> {
-    if let WeightContent::Numbers(numbers) = content {
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        return Ok(place.set(0, &bytes)?);
+    match content {
+        WeightContent::Numbers(numbers) => return Ok(place.set(0, bytemuck::cast_slice(numbers))?),
+        WeightContent::Hadamard => {
+            let matrix = hadamard(place.desc().extents[0]);
+            return Ok(place.set(0, bytemuck::cast_slice(&matrix))?);
+        }
+        WeightContent::Whole | WeightContent::Experts(_) => {}
     }
     let (file, tensor) = (blueprint.model.file(), source(blueprint, name)?);
     let bytes = file.bytes_of(tensor);

@@ -39,7 +39,7 @@ impl GraphDraft<'_> {
         }
         let weights = (!weighs_input).then_some(weights);
         let part = std::mem::replace(&mut self.part, ModelPart::Experts(self.layer));
-        let sum = match self.spec.hot.get(self.layer).cloned().flatten() {
+        let sum = match self.spec.layout.hot[self.layer].clone() {
             None => {
                 let all = ChosenExperts { chosen, some: None };
                 let mut each = self.each_expert(experts, input, &all)?;

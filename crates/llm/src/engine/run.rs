@@ -204,9 +204,6 @@ impl Engine {
             let factor = |position: &u32| growth.factor(*position).to_bits();
             inputs.set(factors, positions.iter().map(factor), tokens, 0)?;
         }
-        for (matrix, values) in ready.rotations.iter() {
-            inputs.session.set(plan, *matrix, bytemuck::cast_slice(values))?;
-        }
         if let Some(scales) = ready.adapter_scales {
             let scales_of = self.adapter_scales.iter().map(|scale| scale.to_bits());
             inputs.set(scales, scales_of, self.adapter_scales.len(), 0)?;

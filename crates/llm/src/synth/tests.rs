@@ -234,9 +234,8 @@ fn small_models_of_every_architecture_can_be_drawn() {
             pooling: None,
             taps: false,
             counts: false,
-            hot: &[],
-            untie: false,
-            halved: None,
+            layout: &crate::LayerPlacement::all_on(orlop_sched::DeviceId::default(), config.layers.len()),
+            cut: crate::CutType::F32,
         };
         let drawn = spec.build().unwrap();
         assert_eq!(drawn.weights.len(), model.file().tensors().len(), "{architecture}");

@@ -1,12 +1,16 @@
 //! Caches of quantized types.
 
-use orlop_graph::DType;
-use orlop_llm::{CacheTypes, Model, Settings};
+use std::sync::Arc;
+
+use orlop_backend::Device;
+use orlop_graph::{DType, Leaf};
+use orlop_llm::{Blueprint, CacheTypes, LayerChoice, LayerPlacement, Model, Settings};
 use orlop_sched::Machine;
+use orlop_testkit::devices::TestDevice;
 use serde_json::{Value as Json, json};
 
 use crate::made::{exact, try_model};
-use crate::support::{fixture, load, nmse, one_cpu, one_reference, rows};
+use crate::support::{cpu, fixture, load, nmse, one_cpu, one_reference, rows};
 
 /// As the fixture, with two heads of 32 elements that share keys and values.
 fn with_long_heads() -> Json {
@@ -61,5 +65,58 @@ fn outliers_of_keys_stay_out_of_the_errors_of_quantized_caches() {
             let error = error(&machine, k, v);
             assert!(error < most, "keys {k}, values {v}: {error:e}");
         }
+    }
+}
+
+/// Matrices that rotate rows are set once, with the weights.
+#[test]
+fn a_step_sets_no_more_with_quantized_caches() {
+    let model = with_outliers();
+    let set_by_a_step = |k, v| {
+        let settings = Settings { cache: CacheTypes { k, v }, ..exact() };
+        let blueprint = Blueprint::plan(&model, &one_cpu(), &settings).unwrap();
+        let (graph, _) = blueprint.planned_token();
+        let inputs = graph.leaves().filter(|(_, leaf)| *leaf == Leaf::Input);
+        inputs.map(|(id, _)| graph.tensor(id).desc.bytes()).sum::<u64>()
+    };
+    let expected = set_by_a_step(DType::F16, DType::F16);
+    for (k, v) in [(DType::Q8_0, DType::Q8_0), (DType::Q4_0, DType::F16), (DType::F16, DType::Q8_0)] {
+        assert_eq!(set_by_a_step(k, v), expected, "keys {k}, values {v}");
+    }
+}
+
+/// Each device with quantized caches has the matrices, wherever its layers are, and the forecast counts them.
+#[test]
+fn what_quantized_caches_need_is_on_their_devices_and_in_the_forecast() {
+    let (model, tokens) = (with_outliers(), [3, 17, 5, 40, 8, 29, 11]);
+    let devices = ["a", "b"].map(|name| {
+        TestDevice::builder(cpu(&format!("{name} kernels"), 1)).name(name).asynchronous(true).build()
+    });
+    let machine = devices.iter().map(|device| Arc::clone(device) as Arc<dyn Device>);
+    let machine = Machine::new(machine).unwrap();
+    let [a, b] = [machine.find("a").unwrap(), machine.find("b").unwrap()];
+    let layers = model.config().layers.len();
+    let all_on_a = LayerPlacement::all_on(a, layers);
+    let every_second = all_on_a.clone().with_layers(1..layers, 2, b);
+    let caches_apart = LayerPlacement { caches: vec![b; layers], ..all_on_a.clone() };
+    let cache = CacheTypes { k: DType::Q8_0, v: DType::Q8_0 };
+    let quantized = Settings { cache, ..exact() };
+    let expected = rows(&mut load(&model, &one_cpu(), &quantized), &tokens);
+    for (layout, matrices) in [(all_on_a, [1, 0]), (every_second, [1, 1]), (caches_apart, [0, 1])] {
+        let settings = Settings { layout: LayerChoice::Exactly(layout.clone()), ..quantized.clone() };
+        let mut engine = load(&model, &machine, &settings);
+        assert!(nmse(&rows(&mut engine, &tokens), &expected) < 1e-9, "{layout:?}");
+        let (memory, forecast) = (engine.memory(), engine.blueprint().forecast().unwrap());
+        assert_eq!(memory, forecast, "{layout:?}");
+        for (device, share) in devices.iter().zip(&forecast.devices) {
+            assert_eq!(device.counters().live_bytes, share.total(), "{}: {layout:?}", share.name);
+        }
+        let stored = engine.blueprint().stored().unwrap();
+        let found = [a, b].map(|device| {
+            let here = stored.iter().filter(|set| set.device == device).flat_map(|set| &set.tensors);
+            here.filter(|tensor| tensor.name.starts_with("cache.rotation")).count()
+        });
+        assert_eq!(found, matrices, "{layout:?}");
+        drop(engine);
     }
 }
