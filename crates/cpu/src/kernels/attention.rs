@@ -321,9 +321,7 @@ fn finish(task: &Task, attention: &Attention<'_>, query: Query, state: SoftMaxSt
 
 fn write(task: &Task, at: RowIndex, sums: &[f32]) {
     if Rounding::of(&task.dst.desc).is_some() {
-        // All heads of a token are one row for the step that reads them.
-        let [_, _, tokens, seqs] = task.dst.desc.extents;
-        return round_row(task, &task.dst, tokens * seqs, at, sums);
+        return round_row(task, &task.dst, at, sums);
     }
     task.dst.write_row(at, sums);
 }

@@ -112,7 +112,7 @@ fn scaled(task: &Task, thread: Thread, scratch: &mut [f32]) {
             }
         }
         if Rounding::of(&task.dst.desc).is_some() {
-            round_row(task, &task.dst, task.dst.desc.rows(), at, values);
+            round_row(task, &task.dst, at, values);
         } else {
             task.dst.write_floats(0, at, values);
         }

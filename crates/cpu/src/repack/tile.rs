@@ -143,6 +143,7 @@ impl TileSpec {
     pub(crate) const fn checked(self) -> TileSpec {
         assert!(self.elements == self.block.elements, "a tile holds whole blocks");
         assert!(self.parts * self.slots * self.block.group == self.elements, "parts hold all groups");
+        assert!(self.has_min() == (self.bias() == 0), "weights without a sign have minima, and others none");
         assert!(
             self.slots <= MAX_SLOTS && matches!(self.parts, 1 | 4 | 8),
             "loops over tiles have these parts"

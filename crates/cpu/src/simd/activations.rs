@@ -6,7 +6,7 @@
 use super::widened;
 use crate::isa::Isa;
 
-/// Bytes of what follows the numbers of a block: four words, of which the first is the scale.
+/// Bytes of what follows the numbers of a block: see [`Tail`].
 const TAIL: usize = 16;
 /// Bytes of a block of 8-bit numbers.
 pub(crate) const BYTES_8: usize = 32 + TAIL;
@@ -21,53 +21,57 @@ pub(super) const fn passes(block_bytes: usize) -> usize {
     (block_bytes - TAIL) / 32
 }
 
-/// How numbers and their sums are kept in blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
-    /// Both bytes are signed. The sums of all numbers, of the first half and of the second are integers.
-    Signed,
-    /// For instructions that multiply unsigned numbers with signed ones: numbers plus half their range, in unsigned bytes. Sums
-    /// (of the numbers themselves) are floats, times the scale.
-    Biased,
+/// The bytes of a number, upper and lower, both of them signed; one of 8 bits has the lower only.
+fn bytes_of(number: i32) -> [u8; 2] {
+    [((number + 128) >> 8) as u8, number as u8]
 }
 
-impl Numbers {
-    /// A sum of numbers as it is kept.
-    pub(super) fn kept_sum(self, sum: i32, scale: f32) -> u32 {
-        if self == Numbers::Signed { sum as u32 } else { (scale * sum as f32).to_bits() }
-    }
-
-    /// The bytes of a number, upper and lower; one of 8 bits has the lower only.
-    fn bytes(self, number: i32, passes: usize) -> [u8; 2] {
-        match (self, passes) {
-            (Numbers::Signed, _) => [((number + 128) >> 8) as u8, number as u8],
-            (Numbers::Biased, 1) => [0, (number + 128) as u8],
-            (Numbers::Biased, _) => [((number + 0x8000) >> 8) as u8, number as u8],
-        }
-    }
-}
-
-/// What follows the numbers of a signed block.
+/// What follows the numbers of a block: the starts of all numbers and of the first half, the scaled sum of all, and the scale.
+/// A start is -128 times a sum: products with weights that are too large by 128 begin there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tail {
     pub(super) scale: f32,
-    pub(super) sums: [i32; 3],
+    scaled_sum: f32,
+    starts: [i32; 2],
 }
 
 impl Tail {
     #[inline(always)]
-    pub(super) fn signed<const B: usize>(block: &Block<B>) -> Tail {
-        let at = B - TAIL;
-        Tail {
-            scale: scale(block),
-            sums: [word_at(block, at + 4), word_at(block, at + 8), word_at(block, at + 12)],
+    pub(super) fn of<const B: usize>(block: &Block<B>) -> Tail {
+        let word = |number: usize| word_at(block, B - TAIL + 4 * number);
+        let float = |number: usize| f32::from_bits(word(number) as u32);
+        Tail { scale: float(3), scaled_sum: float(2), starts: [word(0), word(1)] }
+    }
+
+    /// The bytes of the tail, after numbers whose halves have these sums.
+    #[inline(always)]
+    pub(super) fn bytes(scale: f32, [first, second]: [i32; 2]) -> [[u8; 4]; 4] {
+        let all = first + second;
+        let [start, first_start] = [all, first].map(|sum| (-128 * sum).to_le_bytes());
+        [start, first_start, (scale * all as f32).to_le_bytes(), scale.to_le_bytes()]
+    }
+
+    /// The start of a group, of `groups` in the block.
+    #[inline(always)]
+    pub(super) fn start(&self, group: usize, groups: usize) -> i32 {
+        let [all, first] = self.starts;
+        match (groups, group) {
+            (1, _) => all,
+            (_, 0) => first,
+            _ => all - first,
         }
     }
 
-    /// The sum of a group, of `groups` in the block.
+    /// The sum of a group.
     #[inline(always)]
     pub(super) fn sum(&self, group: usize, groups: usize) -> i32 {
-        self.sums[if groups == 1 { 0 } else { 1 + group }]
+        -(self.start(group, groups) >> 7)
+    }
+
+    /// The sum of a group, times the scale.
+    #[inline(always)]
+    pub(super) fn scaled_sum(&self, group: usize, groups: usize) -> f32 {
+        if groups == 1 { self.scaled_sum } else { self.scale * self.sum(group, groups) as f32 }
     }
 }
 
@@ -82,39 +86,18 @@ fn word_at<const B: usize>(block: &Block<B>, at: usize) -> i32 {
     i32::from_le_bytes(*block[at..].first_chunk().expect("four bytes of the block"))
 }
 
-#[inline(always)]
-pub(super) fn scale<const B: usize>(block: &Block<B>) -> f32 {
-    f32::from_bits(word_at(block, B - TAIL) as u32)
-}
-
-/// The sum of a group of a biased block, times the scale; there are `groups` in the block.
-#[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // others have signed blocks
-pub(super) fn scaled_sum<const B: usize>(block: &Block<B>, group: usize, groups: usize) -> f32 {
-    let word = if groups == 1 { 1 } else { 2 + group };
-    f32::from_bits(word_at(block, B - TAIL + 4 * word) as u32)
-}
-
-/// The sum of a group of a signed block, times the scale; there are `groups` in the block.
-#[inline(always)]
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // only AMX multiplies signed blocks with panels
-pub(super) fn scaled_signed_sum<const B: usize>(block: &Block<B>, group: usize, groups: usize) -> f32 {
-    let tail = Tail::signed(block);
-    tail.scale * tail.sum(group, groups) as f32
-}
-
 /// Rounds a row; `out` has a block for each 32 values. What would have NaN or an infinity as scale gets NaN.
-pub(crate) fn quantize<const B: usize>(isa: Isa, values: &[f32], numbers: Numbers, out: &mut [Block<B>]) {
+pub(crate) fn quantize<const B: usize>(isa: Isa, values: &[f32], out: &mut [Block<B>]) {
     debug_assert_eq!(values.len(), 32 * out.len());
     #[cfg(target_arch = "x86_64")]
     if isa.vectors() == Isa::Avx512 {
         // SAFETY: `quantize` asks for AVX-512; devices only have an `Isa` that the machine has.
-        return unsafe { super::avx512::quantize(values, numbers, out) };
+        return unsafe { super::avx512::quantize(values, out) };
     }
     widened(isa, || {
         for (values, block) in values.as_chunks::<32>().0.iter().zip(out) {
             let (scale, inverse) = scale_and_inverse(largest(values), largest_number(B));
-            quantize_block(values, scale, inverse, numbers, block);
+            quantize_block(values, scale, inverse, block);
         }
     });
 }
@@ -146,13 +129,7 @@ pub(super) fn scale_and_inverse(largest: u32, most: f32) -> (f32, f32) {
 }
 
 #[inline(always)]
-fn quantize_block<const B: usize>(
-    values: &[f32; 32],
-    scale: f32,
-    inverse: f32,
-    numbers: Numbers,
-    block: &mut Block<B>,
-) {
+fn quantize_block<const B: usize>(values: &[f32; 32], scale: f32, inverse: f32, block: &mut Block<B>) {
     let mut rounded = [0i32; 32];
     for (rounded, value) in rounded.iter_mut().zip(values) {
         let scaled = if scale.is_nan() { 0.0 } else { value * inverse };
@@ -163,15 +140,12 @@ fn quantize_block<const B: usize>(
         }
     }
     let half = |half: usize| rounded[16 * half..16 * half + 16].iter().sum::<i32>();
-    let sums = [half(0) + half(1), half(0), half(1)];
+    let sums = [half(0), half(1)];
     let (out, tail) = block.split_at_mut(B - TAIL);
     for (pass, out) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         for (out, rounded) in out.iter_mut().zip(&rounded) {
-            *out = numbers.bytes(*rounded, passes(B))[2 - passes(B) + pass];
+            *out = bytes_of(*rounded)[2 - passes(B) + pass];
         }
     }
-    tail[..4].copy_from_slice(&scale.to_le_bytes());
-    for (tail, sum) in tail[4..].as_chunks_mut::<4>().0.iter_mut().zip(sums) {
-        *tail = numbers.kept_sum(sum, scale).to_le_bytes();
-    }
+    tail.copy_from_slice(Tail::bytes(scale, sums).as_flattened());
 }

@@ -1,9 +1,9 @@
 //! Inner loops of matrix products: which code runs for which instructions.
 //!
 //! Weights come in groups of 16 rows, in one of three forms. *Tiles* are as they are stored (`repack`). A *panel* is a
-//! group taken apart, for products with many rows of activations: for each 32 elements, eight vectors of four signed
-//! bytes of each row, and then, for each group of elements with a scale of its own, a start for sums, which makes up
-//! for biased activations, scales, and minima. A *panel of floats* has 16 floats, one a row, for each element.
+//! group taken apart, for products with many rows of activations: for each 32 elements, eight vectors of four weights of
+//! each row, signed bytes or plus 128, as instructions want them; and then, for each group of elements with a scale of its
+//! own, scales and minima. A *panel of floats* has 16 floats, one a row, for each element.
 //!
 //! With one kind of instructions, all loops compute the same bits: sums of integers are exact, and floats are added in one
 //! order. So a product does not depend on the rows that are multiplied beside it.
@@ -11,7 +11,7 @@
 use orlop_graph::DType;
 
 use super::activations::passes;
-pub(crate) use super::activations::{BYTES_8, BYTES_16, Block, Numbers, quantize};
+pub(crate) use super::activations::{BYTES_8, BYTES_16, Block, quantize};
 use super::prefetch::prefetch;
 use super::tile_codecs::with_codec;
 use super::tile_floats::{Decode, DotFloats};
@@ -67,11 +67,6 @@ impl PanelKind {
 /// Floats of a panel for 32 elements of a type; 0 for types that are not repacked.
 pub(crate) fn panel_floats(dtype: DType) -> usize {
     panel_kind(dtype).map_or(0, |kind| kind.floats())
-}
-
-/// How numbers are kept for products with this many rows of activations.
-pub(crate) fn numbers(isa: Isa, rows: u64) -> Numbers {
-    if isa == Isa::Avx512 && rows > FEW as u64 { Numbers::Biased } else { Numbers::Signed }
 }
 
 /// Whether [`dot_tiles`] is faster than panels for few rows of activations.
@@ -130,7 +125,7 @@ impl FewProducts {
     }
 }
 
-/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of signed activations, from group number
+/// The products of groups in tiles, one after the other, with up to [`FEW`] rows of activations, from group number
 /// `first` of `out` on. Not for [`Isa::Scalar`]: see [`has_tile_products`].
 pub(crate) fn dot_tiles<const B: usize>(
     isa: Isa,
@@ -192,12 +187,11 @@ fn dot_groups<const B: usize>(
     done.unwrap_or_else(|| unreachable!("{dtype} is not repacked"));
 }
 
-/// The products of two panels with rows of activations, whose numbers are as [`numbers`] says: for each row, 16 with the
-/// first panel and 16 with the second. `ahead` is what will be read soon.
+/// The products of two panels with rows of activations: for each row, 16 with the first panel and 16 with the second. `ahead`
+/// is what will be read soon.
 #[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
 pub(crate) fn panel<const B: usize>(
     isa: Isa,
-    numbers: Numbers,
     kind: PanelKind,
     panels: [&[f32]; 2],
     acts: &[&[Block<B>]],
@@ -205,12 +199,12 @@ pub(crate) fn panel<const B: usize>(
     out: &mut [[f32; 16]],
 ) {
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Amx {
+    if isa == Isa::Amx && amx::loads(acts) {
         // SAFETY: `panel` asks for AVX-512 and AMX; devices only have an `Isa` that the machine has.
         return unsafe { amx::panel(kind, panels, acts, ahead, out) };
     }
     #[cfg(target_arch = "x86_64")]
-    if isa == Isa::Avx512 && numbers == Numbers::Biased {
+    if isa == Isa::Avx512 {
         // SAFETY: `panel` asks for AVX-512 with VNNI; devices only have an `Isa` that the machine has.
         return unsafe { avx512::panel(kind, panels, acts, ahead, out) };
     }

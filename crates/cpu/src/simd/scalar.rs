@@ -108,11 +108,6 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
-    fn minus_128_times(self, a: [i32; 16]) -> [i32; 16] {
-        a.map(|a| -128 * a)
-    }
-
-    #[inline(always)]
     fn to_floats(self, a: [i32; 16]) -> [f32; 16] {
         a.map(|a| a as f32)
     }
@@ -122,13 +117,6 @@ impl TileVector for Scalar {
         let four = four.to_le_bytes().map(|byte| i32::from(byte as i8));
         std::array::from_fn(|row| {
             sums[row] + (0..4).map(|j| (i32::from(codes[4 * row + j]) - bias) * four[j]).sum::<i32>()
-        })
-    }
-
-    #[inline(always)]
-    fn add_weights(self, sums: [i32; 16], weights: [u8; 64]) -> [i32; 16] {
-        std::array::from_fn(|row| {
-            sums[row] + (0..4).map(|j| i32::from(weights[4 * row + j] as i8)).sum::<i32>()
         })
     }
 
@@ -170,11 +158,6 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
-    fn store_ints(self, to: &mut [f32; 16], value: [i32; 16]) {
-        *to = value.map(|value| f32::from_bits(value as u32));
-    }
-
-    #[inline(always)]
     fn call(self, part: impl PartWork<Scalar>) {
         part.run(self);
     }
@@ -187,15 +170,15 @@ pub(super) fn panel<const B: usize>(
     acts: &[Block<B>],
 ) -> [f32; 16] {
     let (groups, mut sums) = (32 / group, [0.0; 16]);
-    let each = 128 + 48 * groups;
+    let each = 128 + 32 * groups;
     for first in (0..acts.len()).step_by(run) {
         for number in 0..groups {
             let blocks = first..acts.len().min(first + run);
             for (panel, act) in panel[first * each..].chunks_exact(each).zip(&acts[blocks]) {
                 let products = products(panel, act, number * group..(number + 1) * group);
-                let tail = Tail::signed(act);
-                let (scales, mins) = panel[128 + 48 * number + 16..][..32].split_at(16);
-                let scaled_sum = tail.scale * tail.sum(number, groups) as f32;
+                let tail = Tail::of(act);
+                let (scales, mins) = panel[128 + 32 * number..][..32].split_at(16);
+                let scaled_sum = tail.scaled_sum(number, groups);
                 for (row, sum) in sums.iter_mut().enumerate() {
                     *sum += products[row] as f32 * (scales[row] * tail.scale);
                     if min {

@@ -10,9 +10,9 @@ use super::tile_vector::{PartWork, TileVector, TileWork, on};
 use crate::isa::Isa;
 use crate::repack::MAX_SLOTS;
 
-/// Vectors of a panel for 32 elements: eight of weights, and three (start, scales, minima) for each group.
+/// Vectors of a panel for 32 elements: eight of weights, and two (scales, minima) for each group.
 pub(super) const WEIGHT_VECTORS: usize = 8;
-pub(super) const GROUP_VECTORS: usize = 3;
+pub(super) const GROUP_VECTORS: usize = 2;
 
 /// The products of groups of rows in tiles with `T` rows of signed activations: 16 for each group and row of activations.
 pub(super) struct Dot<'a, const T: usize, const B: usize> {
@@ -128,7 +128,8 @@ fn part_products<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
         for (slot, lower) in lower.iter_mut().enumerate().take(C::SLOTS) {
             let group = C::group_of(part, slot);
             for (product, act) in lower.iter_mut().zip(acts) {
-                let (_, sum) = scale_and_sum::<C, B>(act, group);
+                let groups = C::GROUPS_OF_32;
+                let sum = Tail::of(act.block(group / groups)).sum(group % groups, groups);
                 *product = v.splat_int(-C::BIAS * sum);
             }
         }
@@ -206,14 +207,6 @@ impl<V: TileVector, C: TileCodec, const T: usize, const B: usize> Steps<V> for B
     }
 }
 
-/// The scale of the activations that a group meets, and their sum.
-#[inline(always)]
-fn scale_and_sum<C: TileCodec, const B: usize>(act: &C::Activations<B>, group: usize) -> (f32, i32) {
-    let groups = C::GROUPS_OF_32;
-    let tail = Tail::signed(act.block(group / groups));
-    (tail.scale, tail.sum(group % groups, groups))
-}
-
 /// Adds products and minima times the scales of their groups, in the order of panels: see `TileSpec::run_of_blocks`.
 #[inline(always)]
 fn add_scaled<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
@@ -228,10 +221,11 @@ fn add_scaled<V: TileVector, C: TileCodec, const T: usize, const B: usize>(
         let group = C::group_of(part, slot);
         let (scale, min) = (C::group_scale(v, tile, group), C::group_min(v, tile, group));
         for ((total, product), act) in sums.iter_mut().zip(products).zip(acts) {
-            let (act_scale, sum) = scale_and_sum::<C, B>(act, group);
-            *total = v.mul_add(v.to_floats(*product), v.mul(scale, v.splat(act_scale)), *total);
+            let groups = C::GROUPS_OF_32;
+            let tail = Tail::of(act.block(group / groups));
+            *total = v.mul_add(v.to_floats(*product), v.mul(scale, v.splat(tail.scale)), *total);
             if C::HAS_MIN {
-                *total = v.mul_add(min, v.splat(act_scale * sum as f32), *total);
+                *total = v.mul_add(min, v.splat(tail.scaled_sum(group % groups, groups)), *total);
             }
         }
     }
@@ -265,40 +259,43 @@ impl<C: TileCodec> ExpandTiles<'_, C> {
 impl<C: TileCodec> TileWork for ExpandTiles<'_, C> {
     #[inline(always)]
     fn run<V: TileVector>(self, v: V) {
-        let Expand { tiles, panel, .. } = self.expand;
+        let Expand { isa, tiles, panel } = self.expand;
+        let bias = if panel_is_unsigned(isa) && C::BIAS != 0 { C::BIAS - 128 } else { C::BIAS };
         let vectors = panel.as_chunks_mut::<16>().0;
         let panels = vectors.chunks_exact_mut(Self::VECTORS * (C::TILE.elements / 32));
         for (tile, panel) in C::Tile::tiles(tiles).iter().zip(panels) {
             let tile = tile.bytes();
             for part in 0..C::PARTS {
-                let mut sums = [v.splat_int(0); MAX_SLOTS];
-                let mut steps = ExpandSteps::<V, C> { panel, sums: &mut sums, codec: PhantomData };
-                C::steps(v, tile, part, &mut steps);
-                for (slot, sum) in sums.into_iter().enumerate().take(C::SLOTS) {
+                C::steps(v, tile, part, &mut ExpandSteps::<C> { panel, bias, codec: PhantomData });
+                for slot in 0..C::SLOTS {
                     let group = C::group_of(part, slot);
                     let at = group / C::GROUPS_OF_32 * Self::VECTORS
                         + WEIGHT_VECTORS
                         + group % C::GROUPS_OF_32 * GROUP_VECTORS;
-                    v.store_ints(&mut panel[at], v.minus_128_times(sum));
-                    v.store(&mut panel[at + 1], C::group_scale(v, tile, group));
-                    v.store(&mut panel[at + 2], C::group_min(v, tile, group));
+                    v.store(&mut panel[at], C::group_scale(v, tile, group));
+                    v.store(&mut panel[at + 1], C::group_min(v, tile, group));
                 }
             }
         }
     }
 }
 
-struct ExpandSteps<'a, V: TileVector, C> {
+struct ExpandSteps<'a, C> {
     panel: &'a mut [[f32; 16]],
-    sums: &'a mut [V::Ints; MAX_SLOTS],
+    /// What codes are larger by than what the panel holds.
+    bias: i32,
     codec: PhantomData<C>,
 }
 
-impl<V: TileVector, C: TileCodec> Steps<V> for ExpandSteps<'_, V, C> {
+impl<V: TileVector, C: TileCodec> Steps<V> for ExpandSteps<'_, C> {
     #[inline(always)]
-    fn step(&mut self, v: V, slot: usize, k: usize, codes: V::Bytes) {
-        let weights = v.minus(codes, C::BIAS);
-        self.sums[slot] = v.add_weights(self.sums[slot], weights);
-        v.store_bytes(&mut self.panel[k / 32 * ExpandTiles::<C>::VECTORS + k % 32 / 4], weights);
+    fn step(&mut self, v: V, _slot: usize, k: usize, codes: V::Bytes) {
+        let to = &mut self.panel[k / 32 * ExpandTiles::<C>::VECTORS + k % 32 / 4];
+        v.store_bytes(to, v.minus(codes, self.bias));
     }
+}
+
+/// Whether a panel holds weights plus 128, unless they have no sign.
+fn panel_is_unsigned(isa: Isa) -> bool {
+    isa == Isa::Avx512
 }

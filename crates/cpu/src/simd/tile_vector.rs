@@ -55,13 +55,10 @@ pub(super) trait TileVector: Copy {
     fn splat_int(self, value: i32) -> Self::Ints;
     /// `256 * upper + lower`.
     fn join_passes(self, upper: Self::Ints, lower: Self::Ints) -> Self::Ints;
-    fn minus_128_times(self, a: Self::Ints) -> Self::Ints;
     fn to_floats(self, a: Self::Ints) -> Self::Floats;
     /// Adds the sums of four products each, of `codes - bias` and the four signed bytes in `four`. The bias is 0 for codes
     /// up to [`TileVector::LARGEST_CODE`]; with another bias, the differences are signed bytes.
     fn add_products(self, sums: Self::Ints, codes: Self::Bytes, bias: i32, four: i32) -> Self::Ints;
-    /// Adds the sums of four weights each.
-    fn add_weights(self, sums: Self::Ints, weights: Self::Bytes) -> Self::Ints;
 
     fn zero(self) -> Self::Floats;
     fn splat(self, value: f32) -> Self::Floats;
@@ -73,8 +70,6 @@ pub(super) trait TileVector: Copy {
     fn store(self, to: &mut [f32; 16], value: Self::Floats);
     /// Stores the bits.
     fn store_bytes(self, to: &mut [f32; 16], value: Self::Bytes);
-    /// Stores the bits.
-    fn store_ints(self, to: &mut [f32; 16], value: Self::Ints);
 
     /// Runs a part of a loop in a function of its own, which the compiler inlines or not. With all parts of a large tile in
     /// one function, there are not enough registers.
@@ -114,10 +109,8 @@ macro_rules! forward_to_functions {
             fn load_nibbles<SHIFT: u32>(from: &[u8; 16]) -> Ints;
             fn splat_int(value: i32) -> Ints;
             fn join_passes(upper: Ints, lower: Ints) -> Ints;
-            fn minus_128_times(a: Ints) -> Ints;
             fn to_floats(a: Ints) -> Floats;
             fn add_products(sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints;
-            fn add_weights(sums: Ints, weights: Bytes) -> Ints;
             fn zero() -> Floats;
             fn splat(value: f32) -> Floats;
             fn negative(a: Floats) -> Floats;
@@ -125,7 +118,6 @@ macro_rules! forward_to_functions {
             fn mul_add(a: Floats, b: Floats, c: Floats) -> Floats;
             fn store(to: &mut [f32; 16], value: Floats) -> ();
             fn store_bytes(to: &mut [f32; 16], value: Bytes) -> ();
-            fn store_ints(to: &mut [f32; 16], value: Ints) -> ();
             fn call(part: impl PartWork<Self>) -> ();
         }
     };

@@ -10,6 +10,7 @@ use super::activation_rows::{ActivationRows, BroadcastRows, at_once, pieces, run
 use super::experts;
 use super::rounding::Rounding;
 use crate::access::{Dst, RowIndex, Scratch, Src};
+use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS};
 use crate::simd::product::{self, BYTES_8, BYTES_16, Block, FEW, FewProducts, MANY};
 use crate::task::{FloatScratch, StepOperand, StepOperands, StepShape, Task, Thread};
@@ -131,7 +132,7 @@ fn multiply<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32], ad
     let [_, n, b2, b3] = task.dst.desc.extents;
     let matrices = task.src[0].desc.extents[2] * task.src[0].desc.extents[3];
     let count = n * b2 * b3 / matrices;
-    if left.direct(n * b2 * b3) {
+    if left.direct(count) {
         let mut out = FewProducts::new(count as usize);
         let most = out.groups() as u64;
         for (matrix, groups) in runs(&task.work_shares, thread, matrices, left.groups(), most) {
@@ -143,7 +144,7 @@ fn multiply<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32], ad
     let (units, most) = (left.groups().div_ceil(2), product::many(task.isa) as u64);
     for piece in pieces(&task.work_shares, thread, matrices, units, count, most) {
         let right = BroadcastRows::of(&task.src[0].desc, [n, b2, b3], piece.matrix);
-        left.many(piece.matrix, piece.unit, &right, piece.right);
+        left.many(piece.matrix, 2 * piece.unit..left.groups().min(2 * piece.unit + 2), &right, piece.right);
     }
 }
 
@@ -155,9 +156,7 @@ fn multiply_jointly<const B: usize>(task: &Task, thread: Thread, scratch: &mut [
     if !product::has_tile_products(task.isa) {
         for (weights, dst) in products() {
             let mut left = RoundedProduct::<B>::new(task, weights, dst, scratch);
-            for unit in thread.part(left.groups().div_ceil(2)) {
-                left.many(0, unit, &right, 0..right.count());
-            }
+            left.all_of(0, thread.part(left.groups()), &right);
         }
         return;
     }
@@ -178,39 +177,37 @@ fn multiply_jointly<const B: usize>(task: &Task, thread: Thread, scratch: &mut [
     }
 }
 
-/// Every thread has its rows of all matrices, whichever experts they belong to.
+/// Every thread has its rows of all matrices, whichever experts they belong to. How an expert's are multiplied depends on the
+/// number of rows of activations that have chosen it.
 fn multiply_chosen<const B: usize>(task: &Task, thread: Thread, scratch: &mut [f32]) {
     let [_, each, tokens, _] = task.src[1].desc.extents;
-    let mut left = RoundedProduct::<B>::new(task, &task.src[0], &task.dst, scratch);
-    let direct = left.direct(each * tokens);
-    let (units, width) = match direct {
-        true => (left.groups(), ROWS as u64),
-        false => (left.groups().div_ceil(2), 2 * ROWS as u64),
-    };
-    let (units, columns) = (thread.part(units), task.src[0].desc.extents[1]);
-    experts::clear_unchosen(task, units.start * width..columns.min(units.end * width));
-    let mut out = FewProducts::new(FEW);
+    // AMX wants rows of activations that follow each other.
+    let isa = task.isa.vectors();
+    let mut left = RoundedProduct::<B> { isa, ..RoundedProduct::new(task, &task.src[0], &task.dst, scratch) };
+    let (groups, columns) = (thread.part(left.groups()), task.src[0].desc.extents[1]);
+    let width = ROWS as u64;
+    experts::clear_unchosen(task, columns.min(groups.start * width)..columns.min(groups.end * width));
     experts::for_each(task, [each, tokens], |expert, chosen| {
-        if direct {
-            return left.few(expert, units.clone(), chosen, &mut out);
-        }
-        for unit in units.clone() {
-            left.many(expert, unit, chosen, 0..chosen.count());
+        if left.direct(chosen.count()) {
+            let mut out = FewProducts::new(chosen.count() as usize);
+            left.few(expert, groups.clone(), chosen, &mut out);
+        } else {
+            left.all_of(expert, groups.clone(), chosen);
         }
     });
 }
 
 /// The weights of a product, and memory to bring them into the form that inner loops take.
 struct RoundedProduct<'a, const B: usize> {
-    task: &'a Task,
+    isa: Isa,
     weights: &'a Src,
     /// Where the products go.
     dst: &'a Dst,
     layout: PackedLayout,
     panels: &'a mut [f32],
     tiles: &'a mut [u8],
-    /// The groups in the panels.
-    expanded: Option<(u64, u64)>,
+    /// The groups in the panels, and their matrix.
+    expanded: Option<(u64, Range<u64>)>,
     /// What is added to the product, one after the other.
     added: &'a [Src],
     /// The rows of activations, one after the other.
@@ -226,16 +223,17 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
         let (panels, tiles) = scratch.split_at_mut(panels);
         let tiles = &mut Scratch::bytes(tiles)[..layout.group_bytes()];
         let blocks = task.src[1].all_rows().as_chunks().0;
-        RoundedProduct { task, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
+        let isa = task.isa;
+        RoundedProduct { isa, weights, dst, layout, panels, tiles, expanded: None, added: &[], blocks }
     }
 
     fn groups(&self) -> u64 {
         self.layout.groups() as u64
     }
 
-    /// Whether tiles are multiplied as they are, with this many rows of activations in all.
+    /// Whether tiles are multiplied as they are, with this many rows of activations.
     fn direct(&self, rows: u64) -> bool {
-        product::has_tile_products(self.task.isa) && rows <= FEW as u64
+        product::has_tile_products(self.isa) && rows <= FEW as u64
     }
 
     /// The rows of a group of a matrix, on which this many rows follow.
@@ -275,7 +273,7 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
         places: &[RowIndex],
         out: &mut FewProducts,
     ) {
-        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
+        let (isa, dtype) = (self.isa, self.weights.desc.dtype);
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         if self.weights.packed().is_some() {
             let first = (matrix * self.groups() + groups.start) as usize;
@@ -295,7 +293,7 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
     /// Writes a part of a row of the result.
     fn store(&self, column: u64, at: RowIndex, values: &mut [f32]) {
         for added in self.added {
-            added.add_run(self.task.isa, column, at, values);
+            added.add_run(self.isa, column, at, values);
         }
         self.dst.write_floats(column, at, values);
     }
@@ -312,19 +310,24 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
         }
         let at = |i1: u64| [i1, matrix % n2, matrix / n2];
         match weights.rows(at(rows.start), rows.end - rows.start) {
-            Some(rows) => self.layout.pack_rows(self.task.isa, rows, 0, self.tiles),
+            Some(rows) => self.layout.pack_rows(self.isa, rows, 0, self.tiles),
             None => self.layout.pack(rows.map(|i1| weights.row(at(i1))), 0, self.tiles),
         }
         self.tiles
     }
 
-    /// Two groups, taken apart, with many rows of activations.
-    fn many(&mut self, matrix: u64, unit: u64, right: &impl ActivationRows, range: Range<u64>) {
-        let (isa, dtype) = (self.task.isa, self.weights.desc.dtype);
+    /// Groups that follow each other, two at a time, with all rows of activations.
+    fn all_of(&mut self, matrix: u64, groups: Range<u64>, right: &impl ActivationRows) {
+        for first in groups.clone().step_by(2) {
+            self.many(matrix, first..groups.end.min(first + 2), right, 0..right.count());
+        }
+    }
+
+    /// One or two groups, taken apart, with many rows of activations.
+    fn many(&mut self, matrix: u64, groups: Range<u64>, right: &impl ActivationRows, range: Range<u64>) {
+        let (isa, dtype) = (self.isa, self.weights.desc.dtype);
         let kind = product::panel_kind(dtype).expect("a type that is repacked");
-        let numbers = product::numbers(isa, self.task.src[1].desc.rows());
-        let groups = 2 * unit..self.groups().min(2 * unit + 2);
-        if self.expanded != Some((matrix, unit)) {
+        if self.expanded != Some((matrix, groups.clone())) {
             for (number, group) in groups.clone().enumerate() {
                 let length = self.panels.len() / 2;
                 let panels = std::mem::take(&mut self.panels);
@@ -332,14 +335,14 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
                 product::expand(isa, dtype, self.tiles(matrix, group), panel);
                 self.panels = panels;
             }
-            self.expanded = Some((matrix, unit));
+            self.expanded = Some((matrix, groups.clone()));
         }
         let (first, second) = self.panels.split_at(self.panels.len() / 2);
         let alone = groups.end - groups.start == 1;
         let panels = [first, if alone { first } else { second }];
         let columns = self.rows(groups.start).start..self.rows(groups.end - 1).end;
         let count = (columns.end - columns.start) as usize;
-        let mut next = self.stored(matrix, unit + 1);
+        let mut next = self.stored(matrix, groups.end);
         // Rows that are multiplied before any result is written.
         let many = product::many(isa) as u64;
         let mut out = [[0.0; 2 * ROWS]; MANY];
@@ -356,15 +359,7 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
                 self.dst.prefetch(columns.start, at, count);
             }
             let used = (end - start) as usize;
-            product::panel(
-                isa,
-                numbers,
-                kind,
-                panels,
-                &acts[..used],
-                now,
-                out.as_flattened_mut().as_chunks_mut().0,
-            );
+            product::panel(isa, kind, panels, &acts[..used], now, out.as_flattened_mut().as_chunks_mut().0);
             let (out, places) = (&mut out[..used], &places[..used]);
             if count == 2 * ROWS {
                 for added in self.added {
@@ -380,10 +375,10 @@ impl<'a, const B: usize> RoundedProduct<'a, B> {
         }
     }
 
-    /// The tiles of two groups where they lie; none if there are none, or weights are not repacked.
-    fn stored(&self, matrix: u64, unit: u64) -> &'a [u8] {
+    /// The tiles of up to two groups where they lie; none if there are none, or weights are not repacked.
+    fn stored(&self, matrix: u64, first: u64) -> &'a [u8] {
         let groups = self.groups();
-        let (first, last) = (2 * unit, groups.min(2 * unit + 2));
+        let last = groups.min(first + 2);
         if self.weights.packed().is_none() || first >= last {
             return &[];
         }

@@ -103,27 +103,26 @@ pub(super) fn round(task: &Task, thread: Thread, scratch: &mut [f32]) {
     for row in thread.part(desc.rows()) {
         let at = row_at(desc, row);
         task.src[0].read_row(at, values);
-        round_row(task, &task.dst, desc.rows(), at, values);
+        round_row(task, &task.dst, at, values);
     }
 }
 
-/// Rounds a row of a result, or whole blocks of it; its reader has `rows` rows.
-pub(crate) fn round_row(task: &Task, dst: &Dst, rows: u64, at: RowIndex, values: &[f32]) {
-    dst.fill_row(at, |bytes| round_to(task, dst, rows, values, bytes));
+/// Rounds a row of a result.
+pub(crate) fn round_row(task: &Task, dst: &Dst, at: RowIndex, values: &[f32]) {
+    dst.fill_row(at, |bytes| round_to(task, dst, values, bytes));
 }
 
 /// Rounds a part of a row of a result: whole blocks.
 pub(crate) fn round_elements(task: &Task, dst: &Dst, column: u64, at: RowIndex, values: &[f32]) {
     let block = block_bytes(&dst.desc);
     dst.fill_part(column / 32 * block as u64, at, values.len() / 32 * block, |bytes| {
-        round_to(task, dst, dst.desc.rows(), values, bytes);
+        round_to(task, dst, values, bytes);
     });
 }
 
-fn round_to(task: &Task, dst: &Dst, rows: u64, values: &[f32], bytes: &mut [u8]) {
-    let (isa, numbers) = (task.isa, product::numbers(task.isa, rows));
+fn round_to(task: &Task, dst: &Dst, values: &[f32], bytes: &mut [u8]) {
     match dst.desc.dtype {
-        DType::I8 => product::quantize::<BYTES_8>(isa, values, numbers, bytes.as_chunks_mut().0),
-        _ => product::quantize::<BYTES_16>(isa, values, numbers, bytes.as_chunks_mut().0),
+        DType::I8 => product::quantize::<BYTES_8>(task.isa, values, bytes.as_chunks_mut().0),
+        _ => product::quantize::<BYTES_16>(task.isa, values, bytes.as_chunks_mut().0),
     }
 }

@@ -5,34 +5,38 @@ use super::matrix_unit::MatrixUnit;
 use super::*;
 use crate::isa::Isa;
 use crate::repack::{PackedLayout, ROWS as ROWS_OF_WEIGHTS};
-use crate::simd::product::{self, BYTES_8, BYTES_16, Numbers as Kept};
+use crate::simd::product::{self, BYTES_8, BYTES_16};
 
 /// Multiplies as AMX does, so that machines without it test all but the instructions.
 struct Emulated;
 
 impl MatrixUnit for Emulated {
-    fn multiply<const PASSES: usize>(
+    fn multiply<const B: usize, const PASSES: usize>(
         &self,
-        numbers: &Numbers,
+        rows: SpacedRows<'_, B>,
+        block: usize,
         column: usize,
         weights: &[[f32; 16]],
         products: &mut Products<PASSES>,
     ) {
         for (pass, products) in products.0.iter_mut().enumerate() {
-            for (numbers, products) in numbers.0.iter().zip(products) {
+            for (row, products) in products.iter_mut().enumerate().take(rows.rows.len()) {
+                // As an address and a distance, which is what the instruction takes.
+                let at = rows.rows[0].as_ptr().addr() + row * rows.distance;
+                assert_eq!(at, rows.rows[row].as_ptr().addr());
+                let numbers = &rows.rows[row][block][32 * pass + column..];
                 *products = std::array::from_fn(|row| {
                     let weight =
                         |k: usize| i32::from(weights[k / 4][row].to_bits().to_le_bytes()[k % 4] as i8);
-                    let number = |k: usize| i32::from(numbers[32 * pass + column + k] as i8);
-                    (0..4 * weights.len()).map(|k| number(k) * weight(k)).sum()
+                    (0..4 * weights.len()).map(|k| i32::from(numbers[k] as i8) * weight(k)).sum()
                 });
             }
         }
     }
 }
 
-/// Panels of 16 random rows each.
-fn panels(dtype: DType, length: usize) -> [Vec<f32>; 2] {
+/// Tiles of 16 random rows each.
+fn tiles(dtype: DType, length: usize) -> [Vec<u8>; 2] {
     let desc = TensorDesc::contiguous(dtype, &[length as u64, ROWS_OF_WEIGHTS as u64]).unwrap();
     let layout = PackedLayout::of(&desc).unwrap();
     let mut random = Random::new(length as u64);
@@ -45,35 +49,35 @@ fn panels(dtype: DType, length: usize) -> [Vec<f32>; 2] {
         }
         let mut tiles = vec![0; layout.bytes()];
         layout.pack_rows(Isa::Scalar, &bytes, 0, &mut tiles);
-        let mut panel = vec![0.0; length / 32 * product::panel_floats(dtype)];
-        product::expand(Isa::Scalar, dtype, &tiles, &mut panel);
-        panel
+        tiles
     })
+}
+
+/// Tiles, taken apart for some instructions.
+fn panel_of(isa: Isa, dtype: DType, length: usize, tiles: &[u8]) -> Vec<f32> {
+    let mut panel = vec![0.0; length / 32 * product::panel_floats(dtype)];
+    product::expand(isa, dtype, tiles, &mut panel);
+    panel
 }
 
 fn bits_are_those_of_avx512<const B: usize>(dtype: DType, length: usize, rows: usize) {
     let kind = product::panel_kind(dtype).unwrap();
-    let panels = panels(dtype, length);
-    let panels = panels.each_ref().map(Vec::as_slice);
+    let tiles = tiles(dtype, length);
     let mut random = Random::new(rows as u64);
-    let values: Vec<Vec<f32>> =
-        (0..rows).map(|_| (0..length).map(|_| random.signed().powi(3) * 30.0).collect()).collect();
-    let rounded = |kept: Kept| -> Vec<Vec<Block<B>>> {
-        let round = |values: &Vec<f32>| {
-            let mut blocks = vec![[0; B]; length / 32];
-            product::quantize(Isa::Scalar, values, kept, &mut blocks);
-            blocks
-        };
-        values.iter().map(round).collect()
-    };
+    let values: Vec<f32> = (0..rows * length).map(|_| random.signed().powi(3) * 30.0).collect();
+    let mut blocks = vec![[0; B]; rows * length / 32];
+    product::quantize(Isa::Scalar, &values, &mut blocks);
+    let acts: Vec<&[Block<B>]> = blocks.chunks(length / 32).collect();
     let mut products = [(); 2].map(|()| vec![[0.0; 16]; 2 * rows]);
-    let acts = rounded(Kept::Biased);
-    let acts: Vec<&[Block<B>]> = acts.iter().map(Vec::as_slice).collect();
-    product::panel(Isa::Avx512, Kept::Biased, kind, panels, &acts, &[], &mut products[0]);
-    let acts = rounded(Kept::Signed);
-    let acts: Vec<&[Block<B>]> = acts.iter().map(Vec::as_slice).collect();
-    // SAFETY: the test runs on machines with AVX-512 and VNNI alone.
-    unsafe { with_passes(&Emulated, kind, panels, &acts, &[], &mut products[1]) };
+    let [expected, got] = &mut products;
+    let panels = tiles.each_ref().map(|tiles| panel_of(Isa::Avx512, dtype, length, tiles));
+    product::panel(Isa::Avx512, kind, panels.each_ref().map(Vec::as_slice), &acts, &[], expected);
+    let panels = tiles.each_ref().map(|tiles| panel_of(Isa::Amx, dtype, length, tiles));
+    for (acts, got) in acts.chunks(ROWS).zip(got.chunks_mut(2 * ROWS)) {
+        let rows = SpacedRows::of(acts).unwrap();
+        // SAFETY: the test runs on machines with AVX-512 and VNNI alone.
+        unsafe { with_passes(&Emulated, kind, panels.each_ref().map(Vec::as_slice), rows, &[], got) };
+    }
     let [expected, got] =
         products.map(|products| products.as_flattened().iter().map(|x| x.to_bits()).collect());
     let [expected, got]: [Vec<u32>; 2] = [expected, got];
@@ -91,4 +95,16 @@ fn products_have_the_bits_of_avx512() {
             bits_are_those_of_avx512::<BYTES_16>(dtype, length, rows);
         }
     }
+}
+
+#[test]
+fn tiles_are_loaded_from_rows_the_same_distance_apart_alone() {
+    let blocks = vec![[0; BYTES_8]; 40];
+    let rows = |starts: &[usize]| -> bool {
+        let acts: Vec<&[Block<BYTES_8>]> = starts.iter().map(|start| &blocks[*start..][..4]).collect();
+        loads(&acts)
+    };
+    assert!(rows(&[0]) && rows(&[0, 4, 8, 12]) && rows(&[0, 8, 16]) && rows(&[8, 8]));
+    assert!(!rows(&[0, 4, 12]) && !rows(&[8, 4, 12]));
+    assert!(!loads(&[&blocks[..4], &blocks[4..7]]));
 }

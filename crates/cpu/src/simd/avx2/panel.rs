@@ -41,25 +41,25 @@ fn rows<const T: usize, const B: usize>(
     let run = kind.run;
     match (kind.min, kind.group) {
         (false, 16) if kind.largest_code > 63 => {
-            multiply::<T, B, false, true, 2, 14, 1>(run, 0, panel, acts, out)
+            multiply::<T, B, false, true, 2, 12, 1>(run, 0, panel, acts, out)
         }
         (_, 32) if kind.largest_code > 63 => {
-            multiply::<T, B, false, true, 1, 11, 1>(run, 0, panel, acts, out)
+            multiply::<T, B, false, true, 1, 10, 1>(run, 0, panel, acts, out)
         }
         (false, 32) if kind.largest_code < 16 => {
-            multiply::<T, B, false, false, 1, 11, 8>(run, kind.bias, panel, acts, out)
+            multiply::<T, B, false, false, 1, 10, 8>(run, kind.bias, panel, acts, out)
         }
         (true, 32) if kind.largest_code < 16 => {
-            multiply::<T, B, true, false, 1, 11, 8>(run, kind.bias, panel, acts, out)
+            multiply::<T, B, true, false, 1, 10, 8>(run, kind.bias, panel, acts, out)
         }
-        (false, 32) => multiply::<T, B, false, false, 1, 11, 4>(run, kind.bias, panel, acts, out),
-        (true, 32) => multiply::<T, B, true, false, 1, 11, 4>(run, kind.bias, panel, acts, out),
-        (false, _) => multiply::<T, B, false, true, 2, 14, 4>(run, 0, panel, acts, out),
-        (true, _) => multiply::<T, B, true, false, 2, 14, 4>(run, kind.bias, panel, acts, out),
+        (false, 32) => multiply::<T, B, false, false, 1, 10, 4>(run, kind.bias, panel, acts, out),
+        (true, 32) => multiply::<T, B, true, false, 1, 10, 4>(run, kind.bias, panel, acts, out),
+        (false, _) => multiply::<T, B, false, true, 2, 12, 4>(run, 0, panel, acts, out),
+        (true, _) => multiply::<T, B, true, false, 2, 12, 4>(run, kind.bias, panel, acts, out),
     }
 }
 
-/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, three for each of `GROUPS`. `SUMS` sums of
+/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, two for each of `GROUPS`. `SUMS` sums of
 /// two products fit 16 bits: of codes below 16 eight, of those below 32 four. `SIGNED` weights are multiplied as they
 /// are: one sum fits, or four if they are in `-32..=32`.
 #[target_feature(enable = "avx2,fma")]
@@ -128,18 +128,18 @@ fn multiply<
                         }
                     }
                 }
-                let at = 8 + 3 * group;
+                let at = 8 + 2 * group;
                 for t in 0..T {
-                    let tail = Tail::signed(&acts[t][number]);
+                    let tail = Tail::of(&acts[t][number]);
                     let all = tail.sum(group, GROUPS);
                     let more = _mm256_set1_epi32(if SIGNED { 0 } else { offset * all });
                     for half in 0..2 {
-                        let factors = _mm256_mul_ps(load(&vectors[at + 1][half]), _mm256_set1_ps(tail.scale));
+                        let factors = _mm256_mul_ps(load(&vectors[at][half]), _mm256_set1_ps(tail.scale));
                         let product = _mm256_cvtepi32_ps(_mm256_sub_epi32(products[t][half], more));
                         sums[t][half] = _mm256_fmadd_ps(product, factors, sums[t][half]);
                         if MIN {
-                            let all = _mm256_set1_ps(tail.scale * all as f32);
-                            sums[t][half] = _mm256_fmadd_ps(load(&vectors[at + 2][half]), all, sums[t][half]);
+                            let all = _mm256_set1_ps(tail.scaled_sum(group, GROUPS));
+                            sums[t][half] = _mm256_fmadd_ps(load(&vectors[at + 1][half]), all, sums[t][half]);
                         }
                     }
                 }

@@ -77,13 +77,6 @@ fn add_products(mut sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn add_weights(sums: Ints, weights: Bytes) -> Ints {
-    let ones = _mm256_set1_epi8(1);
-    [_mm256_add_epi32(sums[0], fours(ones, weights[0])), _mm256_add_epi32(sums[1], fours(ones, weights[1]))]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
 fn splat_int(value: i32) -> Ints {
     [_mm256_set1_epi32(value); 2]
 }
@@ -94,16 +87,6 @@ fn join_passes(upper: Ints, lower: Ints) -> Ints {
     [
         _mm256_add_epi32(_mm256_slli_epi32::<8>(upper[0]), lower[0]),
         _mm256_add_epi32(_mm256_slli_epi32::<8>(upper[1]), lower[1]),
-    ]
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn minus_128_times(a: Ints) -> Ints {
-    let zero = _mm256_setzero_si256();
-    [
-        _mm256_sub_epi32(zero, _mm256_slli_epi32::<7>(a[0])),
-        _mm256_sub_epi32(zero, _mm256_slli_epi32::<7>(a[1])),
     ]
 }
 
@@ -128,12 +111,6 @@ fn store(to: &mut [f32; 16], value: Floats) {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store_bytes(to: &mut [f32; 16], value: Bytes) {
-    store_16(to, floats(value));
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn store_ints(to: &mut [f32; 16], value: Ints) {
     store_16(to, floats(value));
 }
 

@@ -3,14 +3,14 @@
 use std::arch::x86_64::*;
 
 use super::{four, load_f32, store_f32};
-use crate::simd::activations::{Block, passes, scale, scaled_sum};
+use crate::simd::activations::{Block, Tail, passes};
 use crate::simd::prefetch::Ahead;
 use crate::simd::product::PanelKind;
 
 /// Rows of activations at a time: with more, sums would not stay in registers.
 const TOKENS: usize = 6;
 
-/// The products of two panels, of 16 rows each, with rows of biased activations: for each of these, 16 products with the
+/// The products of two panels, of 16 rows each, with rows of activations: for each of these, 16 products with the
 /// first panel and 16 with the second. Meanwhile, `ahead` is fetched: loads have little else to do.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 pub(in crate::simd) fn panel<const B: usize>(
@@ -46,14 +46,15 @@ fn rows<const T: usize, const B: usize>(
     out: &mut [[f32; 16]],
 ) {
     match (min, group) {
-        (false, 32) => multiply::<T, B, false, 1, 11>(run, panels, acts, ahead, out),
-        (true, 32) => multiply::<T, B, true, 1, 11>(run, panels, acts, ahead, out),
-        (false, _) => multiply::<T, B, false, 2, 14>(run, panels, acts, ahead, out),
-        (true, _) => multiply::<T, B, true, 2, 14>(run, panels, acts, ahead, out),
+        (false, 32) => multiply::<T, B, false, 1, 10>(run, panels, acts, ahead, out),
+        (true, 32) => multiply::<T, B, true, 1, 10>(run, panels, acts, ahead, out),
+        (false, _) => multiply::<T, B, false, 2, 12>(run, panels, acts, ahead, out),
+        (true, _) => multiply::<T, B, true, 2, 12>(run, panels, acts, ahead, out),
     }
 }
 
-/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, three for each of `GROUPS`.
+/// `VECTORS` is what a panel holds for 32 elements: eight vectors of weights, two for each of `GROUPS`. Weights are too large
+/// by 128, which starts make up for; those of groups with minima have no sign, and are what they are.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")]
 fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
     run: usize,
@@ -76,15 +77,17 @@ fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize
                     ahead.fetch();
                 }
                 let (a, b) = (&a[number], &b[number]);
-                let tail = 8 + 3 * group;
-                let mut products = [
-                    [_mm512_castps_si512(load_f32(&a[tail])); T],
-                    [_mm512_castps_si512(load_f32(&b[tail])); T],
-                ];
+                let mut products = [[_mm512_setzero_si512(); T]; 2];
                 for pass in 0..passes(B) {
-                    if pass > 0 {
-                        for products in products.as_flattened_mut() {
-                            *products = _mm512_slli_epi32::<8>(*products);
+                    for (t, act) in acts.iter().enumerate() {
+                        let start = _mm512_set1_epi32(Tail::of(&act[number]).start(group, GROUPS));
+                        for products in &mut products {
+                            if pass > 0 {
+                                products[t] = _mm512_slli_epi32::<8>(products[t]);
+                            }
+                            if !MIN && pass + 1 == passes(B) {
+                                products[t] = _mm512_add_epi32(products[t], start);
+                            }
                         }
                     }
                     for step in 8 / GROUPS * group..8 / GROUPS * (group + 1) {
@@ -92,20 +95,22 @@ fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize
                         let second = _mm512_castps_si512(load_f32(&b[step]));
                         for (t, act) in acts.iter().enumerate() {
                             let four = four(&act[number], pass, 4 * step);
-                            products[0][t] = _mm512_dpbusd_epi32(products[0][t], four, first);
-                            products[1][t] = _mm512_dpbusd_epi32(products[1][t], four, second);
+                            products[0][t] = _mm512_dpbusd_epi32(products[0][t], first, four);
+                            products[1][t] = _mm512_dpbusd_epi32(products[1][t], second, four);
                         }
                     }
                 }
                 for (panel, vectors) in [a, b].into_iter().enumerate() {
-                    let (scales, mins) = (load_f32(&vectors[tail + 1]), load_f32(&vectors[tail + 2]));
+                    let (scales, mins) =
+                        (load_f32(&vectors[8 + 2 * group]), load_f32(&vectors[9 + 2 * group]));
                     for (t, act) in acts.iter().enumerate() {
                         let product = _mm512_cvtepi32_ps(products[panel][t]);
-                        let scale = _mm512_set1_ps(scale(&act[number]));
+                        let tail = Tail::of(&act[number]);
+                        let scale = _mm512_set1_ps(tail.scale);
                         let sum = &mut sums[panel][t];
                         *sum = _mm512_fmadd_ps(product, _mm512_mul_ps(scales, scale), *sum);
                         if MIN {
-                            let all = _mm512_set1_ps(scaled_sum(&act[number], group, GROUPS));
+                            let all = _mm512_set1_ps(tail.scaled_sum(group, GROUPS));
                             *sum = _mm512_fmadd_ps(mins, all, *sum);
                         }
                     }

@@ -3,11 +3,11 @@
 use std::arch::x86_64::*;
 
 use super::load_f32;
-use crate::simd::activations::{Block, Numbers, ROUND, largest_number, passes, scale_and_inverse};
+use crate::simd::activations::{Block, ROUND, Tail, largest_number, passes, scale_and_inverse};
 
-/// As the scalar code beside [`Numbers`], with the same results.
+/// As the scalar code in `activations`, with the same results.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-pub(in crate::simd) fn quantize<const B: usize>(values: &[f32], numbers: Numbers, out: &mut [Block<B>]) {
+pub(in crate::simd) fn quantize<const B: usize>(values: &[f32], out: &mut [Block<B>]) {
     let values = values.as_chunks::<16>().0.as_chunks::<2>().0;
     let (fours, rest) = values.as_chunks::<4>();
     let (blocks, last) = out.split_at_mut(4 * fours.len());
@@ -15,13 +15,13 @@ pub(in crate::simd) fn quantize<const B: usize>(values: &[f32], numbers: Numbers
         match scales_and_inverses(values, largest_number(B)) {
             Some([scales, inverses]) => {
                 for (number, (values, block)) in values.iter().zip(blocks).enumerate() {
-                    round(values, scales[number], inverses[number], numbers, block);
+                    round(values, scales[number], inverses[number], block);
                 }
             }
-            None => in_turn(values, numbers, blocks),
+            None => in_turn(values, blocks),
         }
     }
-    in_turn(rest, numbers, last);
+    in_turn(rest, last);
 }
 
 /// Values of a block.
@@ -29,11 +29,11 @@ type Values = [[f32; 16]; 2];
 
 /// Blocks one after the other.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn in_turn<const B: usize>(values: &[Values], numbers: Numbers, out: &mut [Block<B>]) {
+fn in_turn<const B: usize>(values: &[Values], out: &mut [Block<B>]) {
     for (values, block) in values.iter().zip(out) {
         let largest = _mm512_reduce_max_epu32(magnitudes(values));
         let (scale, inverse) = scale_and_inverse(largest, largest_number(B));
-        round(values, scale, inverse, numbers, block);
+        round(values, scale, inverse, block);
     }
 }
 
@@ -72,7 +72,7 @@ fn scales_and_inverses(values: &[Values; 4], most: f32) -> Option<[[f32; 4]; 2]>
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-fn round<const B: usize>(values: &Values, scale: f32, inverse: f32, numbers: Numbers, block: &mut Block<B>) {
+fn round<const B: usize>(values: &Values, scale: f32, inverse: f32, block: &mut Block<B>) {
     let (adding, bits) = (_mm512_set1_ps(ROUND), _mm512_set1_epi32(ROUND.to_bits() as i32));
     let keep = if scale.is_nan() { 0 } else { 0xffff };
     let [low, high] = values.each_ref().map(|values| {
@@ -87,24 +87,13 @@ fn round<const B: usize>(values: &Values, scale: f32, inverse: f32, numbers: Num
         let lowest = _mm512_slli_epi16::<8>(rounded);
         let alone = _mm512_cmpeq_epi16_mask(lowest, _mm512_set1_epi16(i16::MIN));
         rounded = _mm512_mask_sub_epi16(rounded, alone, rounded, _mm512_set1_epi16(1));
-        let upper = match numbers {
-            Numbers::Signed => _mm512_add_epi16(rounded, _mm512_set1_epi16(128)),
-            Numbers::Biased => _mm512_xor_si512(rounded, _mm512_set1_epi16(i16::MIN)),
-        };
+        let upper = _mm512_add_epi16(rounded, _mm512_set1_epi16(128));
         store_32(&mut bytes[0], _mm512_cvtepi16_epi8(_mm512_srli_epi16::<8>(upper)));
         store_32(&mut bytes[1], _mm512_cvtepi16_epi8(rounded));
     } else {
-        let signs = _mm256_set1_epi8(if numbers == Numbers::Signed { 0 } else { -128 });
-        store_32(&mut bytes[0], _mm256_xor_si256(_mm512_cvtepi16_epi8(rounded), signs));
+        store_32(&mut bytes[0], _mm512_cvtepi16_epi8(rounded));
     }
-    let [first, second] = sums_of_halves(rounded);
-    let mut words = [scale.to_bits(); 4];
-    for (word, sum) in words[1..].iter_mut().zip([first + second, first, second]) {
-        *word = numbers.kept_sum(sum, scale);
-    }
-    for (to, word) in tail.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-        *to = word.to_le_bytes();
-    }
+    tail.copy_from_slice(Tail::bytes(scale, sums_of_halves(rounded)).as_flattened());
 }
 
 /// The sums of the first 16 of 32 numbers, and of the others.

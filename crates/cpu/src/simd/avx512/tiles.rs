@@ -184,24 +184,12 @@ fn join_passes(upper: Ints, lower: Ints) -> Ints {
     _mm512_add_epi32(_mm512_slli_epi32::<8>(upper), lower)
 }
 
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn minus_128_times(a: Ints) -> Ints {
-    _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(a, 7))
-}
-
 /// The bias is 0: all codes can be multiplied as unsigned numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
 fn add_products(sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints {
     debug_assert_eq!(bias, 0);
     _mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(four))
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512vnni")]
-fn add_weights(sums: Ints, weights: Bytes) -> Ints {
-    _mm512_dpbusd_epi32(sums, _mm512_set1_epi8(1), weights)
 }
 
 #[inline]
@@ -225,11 +213,5 @@ fn store(to: &mut [f32; 16], value: Floats) {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn store_bytes(to: &mut [f32; 16], value: Bytes) {
-    store_f32(to, _mm512_castsi512_ps(value));
-}
-
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn store_ints(to: &mut [f32; 16], value: Ints) {
     store_f32(to, _mm512_castsi512_ps(value));
 }

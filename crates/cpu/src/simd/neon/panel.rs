@@ -41,14 +41,14 @@ fn rows<const T: usize, const B: usize>(
 ) {
     let run = kind.run;
     match (kind.min, kind.group) {
-        (false, 32) => multiply::<T, B, false, 1, 11>(run, panel, acts, out),
-        (true, 32) => multiply::<T, B, true, 1, 11>(run, panel, acts, out),
-        (false, _) => multiply::<T, B, false, 2, 14>(run, panel, acts, out),
-        (true, _) => multiply::<T, B, true, 2, 14>(run, panel, acts, out),
+        (false, 32) => multiply::<T, B, false, 1, 10>(run, panel, acts, out),
+        (true, 32) => multiply::<T, B, true, 1, 10>(run, panel, acts, out),
+        (false, _) => multiply::<T, B, false, 2, 12>(run, panel, acts, out),
+        (true, _) => multiply::<T, B, true, 2, 12>(run, panel, acts, out),
     }
 }
 
-/// `VECTORS` is what a panel holds for 32 elements: eight times 64 bytes of weights, three times as many for each of
+/// `VECTORS` is what a panel holds for 32 elements: eight times 64 bytes of weights, twice as many for each of
 /// `GROUPS`.
 #[target_feature(enable = "neon,dotprod")]
 fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize, const VECTORS: usize>(
@@ -83,10 +83,10 @@ fn multiply<const T: usize, const B: usize, const MIN: bool, const GROUPS: usize
                         }
                     }
                 }
-                let (scales, mins) = (load_16(&vectors[9 + 3 * group]), load_16(&vectors[10 + 3 * group]));
+                let (scales, mins) = (load_16(&vectors[8 + 2 * group]), load_16(&vectors[9 + 2 * group]));
                 for ((sums, products), act) in sums.iter_mut().zip(products).zip(&acts) {
-                    let tail = Tail::signed(&act[number]);
-                    let all = vdupq_n_f32(tail.scale * tail.sum(group, GROUPS) as f32);
+                    let tail = Tail::of(&act[number]);
+                    let all = vdupq_n_f32(tail.scaled_sum(group, GROUPS));
                     for quarter in 0..4 {
                         let factors = vmulq_n_f32(scales[quarter], tail.scale);
                         let product = vcvtq_f32_s32(products[quarter]);

@@ -57,13 +57,6 @@ fn add_products(sums: Ints, codes: Bytes, bias: i32, four: i32) -> Ints {
 }
 
 #[inline]
-#[target_feature(enable = "neon,dotprod")]
-fn add_weights(sums: Ints, weights: Bytes) -> Ints {
-    let ones = vdupq_n_s8(1);
-    [0, 1, 2, 3].map(|quarter| add_dots(sums[quarter], vreinterpretq_s8_u8(weights[quarter]), ones))
-}
-
-#[inline]
 #[target_feature(enable = "neon")]
 fn splat_int(value: i32) -> Ints {
     [vdupq_n_s32(value); 4]
@@ -73,12 +66,6 @@ fn splat_int(value: i32) -> Ints {
 #[target_feature(enable = "neon")]
 fn join_passes(upper: Ints, lower: Ints) -> Ints {
     [0, 1, 2, 3].map(|quarter| vaddq_s32(vshlq_n_s32::<8>(upper[quarter]), lower[quarter]))
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-fn minus_128_times(a: Ints) -> Ints {
-    a.map(|a| vnegq_s32(vshlq_n_s32::<7>(a)))
 }
 
 #[inline]
@@ -103,12 +90,6 @@ fn store(to: &mut [f32; 16], value: Floats) {
 #[target_feature(enable = "neon")]
 fn store_bytes(to: &mut [f32; 16], value: Bytes) {
     store_16(to, value.map(|value| vreinterpretq_f32_u8(value)));
-}
-
-#[inline]
-#[target_feature(enable = "neon")]
-fn store_ints(to: &mut [f32; 16], value: Ints) {
-    store_16(to, value.map(|value| vreinterpretq_f32_s32(value)));
 }
 
 #[inline]
