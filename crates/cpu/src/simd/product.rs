@@ -156,6 +156,7 @@ fn rows_of_tiles(isa: Isa, dtype: DType, block_bytes: usize) -> usize {
     let slots = tile_spec(dtype).map_or(0, |tile| tile.slots);
     match (isa.vectors(), slots, passes(block_bytes)) {
         (Isa::Avx512, 1, 2) => 6,
+        (Isa::Avx512, 4, 2) => 3,
         (Isa::Avx512, 1 | 2, _) => 8,
         _ => 4,
     }

@@ -38,8 +38,8 @@ impl TileVector for Scalar {
     }
 
     #[inline(always)]
-    fn join_nibbles(self, low: [u8; 64], high: [u8; 64]) -> [u8; 64] {
-        std::array::from_fn(|i| low[i] | (high[i] << 4))
+    fn join_bit_pair<const NUMBER: u32>(self, low: [u8; 64], pairs: [u8; 64]) -> [u8; 64] {
+        std::array::from_fn(|i| low[i] | ((pairs[i] >> (2 * NUMBER)) & 3) << 4)
     }
 
     #[inline(always)]

@@ -27,8 +27,8 @@ pub(super) trait TileVector: Copy {
     fn high_nibbles(self, bytes: Self::Bytes) -> Self::Bytes;
     /// Bits `2 * NUMBER` and `2 * NUMBER + 1` of each byte.
     fn bit_pairs<const NUMBER: u32>(self, bytes: Self::Bytes) -> Self::Bytes;
-    /// `low | high << 4`, for bytes below 16.
-    fn join_nibbles(self, low: Self::Bytes, high: Self::Bytes) -> Self::Bytes;
+    /// `low | pair << 4`, for bytes below 16 and bits `2 * NUMBER` and `2 * NUMBER + 1` of other bytes.
+    fn join_bit_pair<const NUMBER: u32>(self, low: Self::Bytes, pairs: Self::Bytes) -> Self::Bytes;
     /// Signed bytes plus 128.
     fn flip_signs(self, bytes: Self::Bytes) -> Self::Bytes;
     /// `table[index]`, for indices below 16.
@@ -95,7 +95,7 @@ macro_rules! forward_to_functions {
             fn low_nibbles(bytes: Bytes) -> Bytes;
             fn high_nibbles(bytes: Bytes) -> Bytes;
             fn bit_pairs<NUMBER: u32>(bytes: Bytes) -> Bytes;
-            fn join_nibbles(low: Bytes, high: Bytes) -> Bytes;
+            fn join_bit_pair<NUMBER: u32>(low: Bytes, pairs: Bytes) -> Bytes;
             fn flip_signs(bytes: Bytes) -> Bytes;
             fn look_up(indices: Bytes, table: &[u8; 16]) -> Bytes;
             fn add_bit<BIT: u8>(bytes: Bytes, mask: u64) -> Bytes;

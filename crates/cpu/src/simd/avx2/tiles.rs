@@ -152,11 +152,24 @@ fn bit_pairs<const NUMBER: u32>(v: Bytes) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn join_nibbles(low: Bytes, high: Bytes) -> Bytes {
+fn join_bit_pair<const NUMBER: u32>(low: Bytes, pairs: Bytes) -> Bytes {
+    let mask = _mm256_set1_epi8(0x30);
     [
-        _mm256_or_si256(low[0], _mm256_slli_epi32::<4>(high[0])),
-        _mm256_or_si256(low[1], _mm256_slli_epi32::<4>(high[1])),
+        _mm256_or_si256(low[0], _mm256_and_si256(times_16::<NUMBER>(pairs[0]), mask)),
+        _mm256_or_si256(low[1], _mm256_and_si256(times_16::<NUMBER>(pairs[1]), mask)),
     ]
+}
+
+/// Bit pair `NUMBER` of each byte, from bit 4 on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn times_16<const NUMBER: u32>(pairs: __m256i) -> __m256i {
+    match NUMBER {
+        0 => _mm256_slli_epi32::<4>(pairs),
+        1 => _mm256_slli_epi32::<2>(pairs),
+        2 => pairs,
+        _ => _mm256_srli_epi32::<2>(pairs),
+    }
 }
 
 #[inline]

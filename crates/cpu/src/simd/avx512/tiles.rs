@@ -68,8 +68,15 @@ fn bit_pairs<const NUMBER: u32>(v: Bytes) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "avx512f")]
-fn join_nibbles(low: Bytes, high: Bytes) -> Bytes {
-    _mm512_or_si512(low, _mm512_slli_epi32(high, 4))
+fn join_bit_pair<const NUMBER: u32>(low: Bytes, pairs: Bytes) -> Bytes {
+    let pair = match NUMBER {
+        0 => _mm512_slli_epi32::<4>(pairs),
+        1 => _mm512_slli_epi32::<2>(pairs),
+        2 => pairs,
+        _ => _mm512_srli_epi32::<2>(pairs),
+    };
+    // low | pair & mask
+    _mm512_ternarylogic_epi32::<0xf8>(low, pair, _mm512_set1_epi8(0x30))
 }
 
 #[inline]

@@ -120,8 +120,9 @@ fn bit_pairs<const NUMBER: u32>(v: Bytes) -> Bytes {
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn join_nibbles(low: Bytes, high: Bytes) -> Bytes {
-    [0, 1, 2, 3].map(|quarter| vorrq_u8(low[quarter], vshlq_n_u8::<4>(high[quarter])))
+fn join_bit_pair<const NUMBER: u32>(low: Bytes, pairs: Bytes) -> Bytes {
+    let (shift, mask) = (vdupq_n_s8(4 - 2 * NUMBER as i8), vdupq_n_u8(0x30));
+    [0, 1, 2, 3].map(|quarter| vorrq_u8(low[quarter], vandq_u8(vshlq_u8(pairs[quarter], shift), mask)))
 }
 
 #[inline]

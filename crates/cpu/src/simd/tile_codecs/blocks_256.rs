@@ -207,10 +207,10 @@ impl TileCodec for Q6_K {
             let b = v.load(bytes_at(tile, Self::CODES.place(16 * chunk + 8 + s)));
             let high = v.load(bytes_at(tile, Self::BITS.place(8 * chunk + s)));
             let k = 128 * chunk + 4 * s;
-            to.step(v, 0, k, v.join_nibbles(v.low_nibbles(a), v.bit_pairs::<0>(high)));
-            to.step(v, 1, k + 32, v.join_nibbles(v.low_nibbles(b), v.bit_pairs::<1>(high)));
-            to.step(v, 2, k + 64, v.join_nibbles(v.high_nibbles(a), v.bit_pairs::<2>(high)));
-            to.step(v, 3, k + 96, v.join_nibbles(v.high_nibbles(b), v.bit_pairs::<3>(high)));
+            to.step(v, 0, k, v.join_bit_pair::<0>(v.low_nibbles(a), high));
+            to.step(v, 1, k + 32, v.join_bit_pair::<1>(v.low_nibbles(b), high));
+            to.step(v, 2, k + 64, v.join_bit_pair::<2>(v.high_nibbles(a), high));
+            to.step(v, 3, k + 96, v.join_bit_pair::<3>(v.high_nibbles(b), high));
         }
     }
 
