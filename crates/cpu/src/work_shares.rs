@@ -32,12 +32,14 @@ struct RangeCounters(AtomicU64);
 const END: u32 = 32;
 
 impl RangeCounters {
-    /// Takes up to `most` of `length` pieces: which, counted from the front or from the end.
+    /// Takes up to `most` of `length` pieces, and at most half of those that are left, so that threads end together: which,
+    /// counted from the front or from the end.
     fn take(&self, length: u64, most: u64, end: bool) -> Option<Range<u64>> {
         let mut seen = self.0.load(Ordering::Relaxed);
         loop {
             let (front, back) = (seen & u64::from(u32::MAX), seen >> END);
-            let count = length.checked_sub(front + back)?.min(most);
+            let left = length.checked_sub(front + back)?;
+            let count = most.min(left.div_ceil(2));
             if count == 0 {
                 return None;
             }
@@ -146,6 +148,15 @@ mod tests {
         assert_eq!(pieces[..10], [11, 12, 13, 14, 15, 16, 17, 18, 19, 20]);
         pieces.sort_unstable();
         assert_eq!(pieces, (0..31).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn the_fewer_pieces_are_left_the_fewer_are_taken() {
+        let taken = ProgramShares::new(1, 2).of(0);
+        let mut own = taken.pieces(thread(0, 2), 40, 8);
+        let lengths: Vec<u64> = own.by_ref().take(6).map(|piece| piece.end - piece.start).collect();
+        assert_eq!(lengths, [8, 6, 3, 2, 1, 8], "and then those of the other thread");
+        assert_eq!(own.next(), Some(26..32));
     }
 
     #[test]
