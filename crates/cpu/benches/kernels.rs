@@ -1,6 +1,6 @@
 //! How fast matrix products are, against what the machine can do at all: `cargo bench -p orlop-cpu --bench kernels`.
 //!
-//! Words after `--` choose element types (`-- q4_0 f16`); `avx2`, `scalar` choose instructions, `mapped` leaves weights
+//! Words after `--` choose element types (`-- q4_0 f16`); `amx`, `avx2`, `scalar` choose instructions, `mapped` leaves weights
 //! as they are in files, `cached` takes so few that a cache holds them. One thread.
 
 mod peaks;
@@ -13,7 +13,7 @@ use orlop_backend::{
     RunOptions, Segment, Slot, StoredTensor,
 };
 use orlop_cpu::{CpuDevice, CpuOptions, Isa, ThreadPool};
-use orlop_graph::{DType, Graph, GraphBuilder, NodeId, Op, TensorDesc, TensorId};
+use orlop_graph::{DType, Graph, GraphBuilder, NodeId, TensorDesc, TensorId};
 
 /// Rows and columns of weights, and rows of activations.
 const PROMPTS: [[u64; 3]; 4] = [[576, 1536, 512], [1536, 576, 512], [576, 192, 512], [2048, 1024, 512]];
@@ -21,17 +21,14 @@ const PROMPTS: [[u64; 3]; 4] = [[576, 1536, 512], [1536, 576, 512], [576, 192, 5
 const STREAMED: u64 = 96 << 20;
 /// The same with `cached`.
 const CACHED: u64 = 256 << 10;
+/// Experts, and those that each token chooses.
+const EXPERTS: [u64; 2] = [64, 8];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let has = |word: &str| words.iter().any(|given| given == word);
-    let isa = if has("avx2") {
-        Isa::Avx2
-    } else if has("scalar") {
-        Isa::Scalar
-    } else {
-        Isa::detect()
-    };
+    let named = Isa::ALL.into_iter().find(|isa| has(&isa.to_string()));
+    let isa = named.unwrap_or_else(Isa::detect);
     let chosen: Vec<DType> = words.iter().filter_map(|word| DType::from_name(word)).collect();
     let options = CpuOptions { isa, repack: !has("mapped"), ..CpuOptions::default() };
     let device = CpuDevice::with_options(ThreadPool::new(1).unwrap(), &options);
@@ -77,6 +74,11 @@ fn main() {
                 100.0 * rate / peaks.read
             );
         }
+        for n in [1, 4, 16, 64, 256].into_iter().filter(|_| dtype.row_bytes(1024).is_some()) {
+            let seconds = seconds_of_experts(&device, dtype, [1024, 512, n]);
+            let gops = 2e-9 * (1024 * 512 * n * EXPERTS[1]) as f64 / seconds;
+            println!("{:<8} {:>18} {gops:>10.1}", dtype.name(), format!("experts {n}"));
+        }
     }
 }
 
@@ -98,15 +100,31 @@ fn stored(device: &Arc<CpuDevice>, desc: &TensorDesc) -> [f64; 2] {
     best
 }
 
-/// The time of one product: the best of several.
+/// The time of one product.
 fn seconds(device: &Arc<CpuDevice>, dtype: DType, [k, m, n]: [u64; 3]) -> f64 {
     let mut b = GraphBuilder::new();
     let w = b.weight("w", dtype, &[k, m]);
     let x = b.input("x", DType::F32, &[k, n]);
     let y = b.mul_mat(w, x);
     b.output(y);
-    let graph = b.build().unwrap();
-    let bound = Bound::new(device, &graph, [w, x, y]);
+    best_seconds(device, &b.build().unwrap())
+}
+
+/// The time of one product with experts, which `n` tokens choose evenly.
+fn seconds_of_experts(device: &Arc<CpuDevice>, dtype: DType, [k, m, n]: [u64; 3]) -> f64 {
+    let [experts, used] = EXPERTS;
+    let mut b = GraphBuilder::new();
+    let w = b.weight("w", dtype, &[k, m, experts]);
+    let x = b.input("x", DType::F32, &[k, 1, n]);
+    let ids = b.input("ids", DType::I32, &[used, n]);
+    let y = b.mul_mat_id(w, x, ids);
+    b.output(y);
+    best_seconds(device, &b.build().unwrap())
+}
+
+/// The time of a graph of one node: the best of several.
+fn best_seconds(device: &Arc<CpuDevice>, graph: &Graph) -> f64 {
+    let bound = Bound::new(device, graph);
     let claims = Claims::take(bound.program.touches().iter().map(|(buffer, kind)| (buffer, *kind))).unwrap();
     let mut queue = device.queue().unwrap();
     let mut best = f64::INFINITY;
@@ -129,14 +147,17 @@ struct Bound {
 }
 
 impl Bound {
-    fn new(device: &Arc<CpuDevice>, graph: &Graph, [w, x, y]: [TensorId; 3]) -> Bound {
+    fn new(device: &Arc<CpuDevice>, graph: &Graph) -> Bound {
+        let node = &graph.nodes()[0];
+        let (w, operands) = node.inputs.split_first().unwrap();
         let host = &device.buffer_types(Role::Arena)[0];
         let desc = |id: TensorId| &graph.tensor(id).desc;
         // The best memory that can be asked for and that the product takes its weights in.
         let fits = |memory: &&Arc<dyn orlop_backend::BufferType>| {
             let operand = |id: TensorId| Operand { desc: desc(id), buffer_type: Some(host) };
-            let inputs = [Operand { desc: desc(w), buffer_type: Some(memory) }, operand(x)];
-            let query = NodeQuery { op: &Op::MulMat, inputs: &inputs, output: operand(y) };
+            let mut inputs = vec![Operand { desc: desc(*w), buffer_type: Some(memory) }];
+            inputs.extend(operands.iter().map(|id| operand(*id)));
+            let query = NodeQuery { op: &node.op, inputs: &inputs, output: operand(node.output) };
             memory.max_bytes() > 0 && device.supports(&query).is_yes()
         };
         let memory = device.buffer_types(Role::Weight).iter().find(fits).unwrap();
@@ -149,19 +170,24 @@ impl Bound {
         let place = |bytes: u64| Slot { buffer: Arc::clone(host).allocate(bytes).unwrap(), offset: 0 };
         let mut tensors: std::collections::HashMap<TensorId, Slot> =
             graph.tensor_ids().map(|id| (id, place(desc(id).bytes()))).collect();
-        let buffer = Arc::clone(memory).allocate(memory.alloc_bytes(desc(w))).unwrap();
-        tensors.insert(w, Slot { buffer, offset: 0 });
-        set(&tensors[&w], desc(w));
-        set(&tensors[&x], desc(x));
+        let buffer = Arc::clone(memory).allocate(memory.alloc_bytes(desc(*w))).unwrap();
+        tensors.insert(*w, Slot { buffer, offset: 0 });
+        set(&tensors[w], desc(*w));
+        operands.iter().for_each(|id| set(&tensors[id], desc(*id)));
         let temporaries = steps.temporaries.iter().map(|temporary| place(temporary.bytes)).collect();
         let bindings = Bindings { graph: graph.clone(), tensors, temporaries };
         Bound { program: device.compile(&steps, &bindings).unwrap() }
     }
 }
 
-/// Fills a tensor with numbers: some rows, over and over.
+/// Fills a tensor with numbers: some rows, over and over; one of integers with those of experts.
 fn set(slot: &Slot, desc: &TensorDesc) {
     let stored = StoredTensor::new("", *desc, slot.clone()).unwrap();
+    if desc.dtype.is_integer() {
+        let numbers = (0..desc.rows() * desc.extents[0]).map(|number| (number % EXPERTS[0]) as i32);
+        let bytes: Vec<u8> = numbers.flat_map(i32::to_le_bytes).collect();
+        return stored.set(0, &bytes).unwrap();
+    }
     let rows = 32.min(desc.rows());
     let mut bytes = vec![0; (rows * desc.row_bytes()) as usize];
     let values: Vec<f32> =
