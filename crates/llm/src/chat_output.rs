@@ -1,17 +1,17 @@
 //! The parts of a model's answer: text, reasoning and tool calls, found while the answer is generated.
 
+mod call_body;
 mod call_stream;
-mod calls;
 mod format;
 mod json_end;
+mod tagged_call;
 
 use crate::ToolCall;
+use call_body::{CallBody, Progress};
 use call_stream::CallStream;
-use calls::Taken;
 pub use format::AnswerFormat;
 pub(crate) use format::{CallSyntax, Syntax};
 use format::{Content, Mode};
-use json_end::JsonEnd;
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +66,9 @@ pub struct AnswerParser {
     held: String,
     /// What opened a call, with the white space before it: text after all if the call cannot be read.
     opening: String,
-    json: JsonEnd,
-    /// The call that is being read.
+    /// The calls that are being read.
+    body: CallBody,
+    /// The call of a harmony message.
     stream: CallStream,
     /// Leaves out white space that comes next.
     skip_space: bool,
@@ -86,7 +87,7 @@ impl AnswerParser {
             mode,
             held: String::new(),
             opening: String::new(),
-            json: JsonEnd::default(),
+            body: CallBody::default(),
             stream: CallStream::default(),
             at_start: true,
             after_call: false,
@@ -178,21 +179,17 @@ impl AnswerParser {
     }
 
     fn call(&mut self, end: bool, parts: &mut Vec<AnswerPart>) -> bool {
-        let taken = calls::take(&self.format, &self.held, &mut self.json, end);
-        parts.extend(self.stream.advance(self.format.calls, &self.held, &self.json));
-        let given = self.stream.given().map(|(call, read)| (call.clone(), read));
-        let (bytes, calls) = match (taken, given) {
-            (Taken::More, _) => return false,
-            (Taken::NoCall, None) => return self.reopen(parts),
-            // It cannot be taken back.
-            (Taken::NoCall, Some((call, read))) => (read, vec![call]),
-            (Taken::Calls(bytes, _), Some((call, _))) => (bytes, vec![call]),
-            (Taken::Calls(bytes, calls), None) => (bytes, calls),
-        };
-        parts.extend(calls.into_iter().map(AnswerPart::Call));
-        self.held.drain(..bytes);
-        (self.skip_space, self.at_start, self.after_call) = (true, true, true);
-        self.enter(Mode::Text)
+        let AnswerParser { format, held, opening, body, .. } = self;
+        match body.advance(format, held, opening, end, parts) {
+            Progress::More => false,
+            Progress::Again => true,
+            Progress::NoCall if body.is_empty() => self.reopen(parts),
+            Progress::NoCall | Progress::Done => {
+                give(AnswerPart::Text, opening, parts);
+                (self.skip_space, self.at_start, self.after_call) = (opening.is_empty(), true, true);
+                self.enter(Mode::Text)
+            }
+        }
     }
 
     /// What was taken for the beginning of a call is text.
@@ -244,7 +241,7 @@ impl AnswerParser {
     }
 
     fn enter(&mut self, mode: Mode) -> bool {
-        self.json = JsonEnd::default();
+        self.body = CallBody::default();
         self.stream = CallStream::default();
         self.skip_space |= mode == Mode::Reasoning;
         self.mode = mode;

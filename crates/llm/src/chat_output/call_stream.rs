@@ -1,10 +1,12 @@
 //! A call that is still being written: its name and arguments, as far as they are certain.
 
 use super::AnswerPart;
-use super::calls::{ARGUMENTS, LONGEST_NAME};
-use super::format::Syntax;
-use super::json_end::JsonEnd;
+use super::format::{LONGEST_NAME, Syntax};
 use crate::ToolCall;
+
+const ARGUMENTS: &str = "[ARGS]";
+const SEPARATOR: &str = "<｜tool▁sep｜>";
+const FENCE: &str = "```json";
 
 /// Follows a call from its beginning. Calls whose name does not come before their arguments are given when they are complete.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,17 @@ pub(super) struct Arguments {
     json: usize,
 }
 
+/// Where the JSON of a call begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// More of the call is needed.
+    More,
+    /// Its arguments cannot be followed.
+    Never,
+    /// Behind this many bytes.
+    Within(usize),
+}
+
 /// Why there are no arguments.
 enum Stop {
     /// More of the call is needed.
@@ -54,9 +67,8 @@ struct Head<'a> {
 }
 
 impl CallStream {
-    /// Reads a text that begins with the one read before, and returns what is new of the value that `end` has looked at.
-    pub(super) fn advance(&mut self, syntax: Syntax, held: &str, end: &JsonEnd) -> Vec<AnswerPart> {
-        let mut parts = Vec::new();
+    /// Looks for the beginning of the arguments, in a text that begins with the one read before.
+    pub(super) fn begin(&mut self, syntax: Syntax, held: &str, parts: &mut Vec<AnswerPart>) -> Begun {
         if let CallStream::Before = self {
             match head(syntax, held) {
                 Ok(Head { id, name, bytes, compact, json }) => {
@@ -69,14 +81,21 @@ impl CallStream {
                 Err(Stop::More) => {}
             }
         }
+        match self {
+            CallStream::Before => Begun::More,
+            CallStream::Never => Begun::Never,
+            CallStream::Within(arguments) => Begun::Within(arguments.json),
+        }
+    }
+
+    /// Gives what is new of arguments that have begun, in a text that begins with the one read before.
+    pub(super) fn follow(&mut self, held: &str, parts: &mut Vec<AnswerPart>) {
         if let CallStream::Within(arguments) = self {
-            let start = arguments.json;
-            let more = arguments.take(&held[..start + end.valid(&held[start..])]);
+            let more = arguments.take(held);
             if !more.is_empty() {
                 parts.push(AnswerPart::CallArguments(more));
             }
         }
-        parts
     }
 
     /// Reads a text that is arguments and nothing else, and returns what is new, without white space around them.
@@ -145,6 +164,7 @@ fn head(syntax: Syntax, held: &str) -> Result<Head<'_>, Stop> {
         (_, None) => Err(Stop::More),
         (Syntax::Tagged | Syntax::Llama3 | Syntax::Mistral, Some('{')) => json_head(held),
         (Syntax::Mistral, Some(c)) if c != '[' => named_head(held),
+        (Syntax::DeepSeek, _) => separated_head(held),
         _ => Err(Stop::Never),
     }
 }
@@ -178,15 +198,39 @@ fn json_head(held: &str) -> Result<Head<'_>, Stop> {
 
 /// `name[ARGS]{` or `name[CALL_ID]id[ARGS]{`.
 fn named_head(held: &str) -> Result<Head<'_>, Stop> {
-    let at = held.find(ARGUMENTS).ok_or(if held.len() > LONGEST_NAME { Stop::Never } else { Stop::More })?;
-    let head = held[..at].trim();
+    let (head, rest) = before(held, ARGUMENTS)?;
+    let head = head.trim();
     let (name, id) = head.split_once("[CALL_ID]").unwrap_or((head, ""));
-    if name.is_empty() || name.contains(char::is_whitespace) || at > LONGEST_NAME {
+    if name.is_empty() || name.contains(char::is_whitespace) {
         return Err(Stop::Never);
     }
-    let json = at + ARGUMENTS.len();
-    let inside = symbol(&held[json..], '{')?;
-    Ok(Head { id, name, bytes: held.len() - inside.len() - 1, compact: false, json })
+    let inside = symbol(rest, '{')?;
+    Ok(Head { id, name, bytes: held.len() - inside.len() - 1, compact: false, json: held.len() - rest.len() })
+}
+
+/// `name<｜tool▁sep｜>{`, or ``kind<｜tool▁sep｜>name```json{``.
+fn separated_head(held: &str) -> Result<Head<'_>, Stop> {
+    let (first, rest) = before(held, SEPARATOR)?;
+    let (name, json) = match symbol(rest, '{') {
+        Err(Stop::Never) => before(rest, FENCE)?,
+        _ => (first, rest),
+    };
+    let inside = symbol(json, '{')?;
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(Stop::Never);
+    }
+    let bytes = held.len() - inside.len() - 1;
+    Ok(Head { id: "", name, bytes, compact: false, json: bytes })
+}
+
+/// What stands before a mark, unless it is too long, and what behind.
+fn before<'a>(text: &'a str, mark: &str) -> Result<(&'a str, &'a str), Stop> {
+    match text.split_once(mark) {
+        Some((name, rest)) if name.len() <= LONGEST_NAME => Ok((name, rest)),
+        None if text.len() <= LONGEST_NAME + mark.len() => Err(Stop::More),
+        _ => Err(Stop::Never),
+    }
 }
 
 /// What follows a symbol that white space may stand before.

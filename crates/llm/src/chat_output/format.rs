@@ -71,6 +71,8 @@ pub(super) enum Content {
 /// What ends a harmony message.
 pub(super) const MESSAGE_ENDS: [&str; 5] = ["<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"];
 const MESSAGE: &str = "<|message|>";
+/// Longer names are none.
+pub(super) const LONGEST_NAME: usize = 256;
 /// Longer headers are none.
 const LONGEST_HEADER: usize = 256;
 

@@ -107,7 +107,7 @@ fn mistral_calls_are_an_array_or_named() {
     check(
         template,
         "[THINK]hm[/THINK]ok [TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"city\": \"]\"}, \"id\": \"abc\"}]",
-        &[thought("hm"), text("ok"), call("abc", "look", r#"{"city":"]"}"#)],
+        &[thought("hm"), text("ok"), call("", "look", r#"{"city":"]"}"#)],
     );
     check(
         template,
@@ -284,8 +284,8 @@ fn arguments_are_given_as_they_come() {
         &[],
         &[begins("", "look"), arguments(r#"{"city":"Ki"#)],
         &[arguments(r#" \"}el"#)],
-        &[arguments("\"}")],
-        &[call("", "look", r#"{"city":"Ki \"}el"}"#)],
+        &[arguments("\"}"), call("", "look", r#"{"city":"Ki \"}el"}"#)],
+        &[],
         &[],
     ];
     assert_eq!(given("<tool_call>", &pieces), expected);
@@ -315,7 +315,7 @@ fn calls_in_another_order_are_given_when_they_are_complete() {
         r#"{"function": {"name": "look", "arguments": {"a": 1}}}"#,
         r#"{"name": "look", "arguments": "{\"a\":1}"}"#,
         r#"{"name": "lo\u006fk", "arguments": {"a": 1}}"#,
-        r#"[{"name": "look", "arguments": {"a": 1}}]"#,
+        r#"[{"arguments": {"a": 1}, "name": "look"}]"#,
     ] {
         let parts = given("<tool_call>", &[&format!("<tool_call>{body}</tool_call>")]);
         assert_eq!(parts[0], [call("", "look", r#"{"a":1}"#)], "{body}");
@@ -334,4 +334,108 @@ fn a_call_that_has_begun_ends_where_it_cannot_be_read() {
         r#"<tool_call>{"name": "look", "arguments": {"a": 1}, 2}</tool_call>"#,
         &[call("", "look", r#"{"a":1}"#), text(", 2}</tool_call>")],
     );
+}
+
+#[test]
+fn arguments_in_tags_are_given_as_the_json_that_they_stand_for() {
+    let pieces = [
+        "<tool_call>\n<function=lo",
+        "ok>\n<parameter=city>\nKi",
+        "el\n",
+        "<b> \"x\"",
+        "\n</parameter>\n<parameter=days>1",
+        "2\n</parameter></func",
+        "tion>\n<function=b></function></tool_call> ok",
+    ];
+    let expected: [&[AnswerPart]; 8] = [
+        &[],
+        &[begins("", "look"), arguments(r#"{"city":"Ki"#)],
+        &[arguments("el")],
+        &[arguments(r#"\n<b> \"x\""#)],
+        &[arguments(r#"","days":"#)],
+        &[arguments("12")],
+        &[
+            arguments("}"),
+            call("", "look", r#"{"city":"Kiel\n<b> \"x\"","days":12}"#),
+            begins("", "b"),
+            arguments("{}"),
+            call("", "b", "{}"),
+            text("ok"),
+        ],
+        &[],
+    ];
+    assert_eq!(given("<tool_call>", &pieces), expected);
+    let pieces = [
+        "<tool_call>look\n<arg",
+        "_key>city</arg_key>\n<arg_value>Ki",
+        "el</arg_value><arg_key>city</arg_key><arg_value>other</arg_value>",
+        "</tool_call>",
+    ];
+    let expected: [&[AnswerPart]; 5] = [
+        &[],
+        &[begins("", "look"), arguments(r#"{"city":"Ki"#)],
+        &[arguments(r#"el""#)],
+        &[arguments("}"), call("", "look", r#"{"city":"Kiel"}"#)],
+        &[],
+    ];
+    assert_eq!(given("<tool_call>", &pieces), expected);
+}
+
+#[test]
+fn calls_in_an_array_are_given_one_after_the_other() {
+    let pieces = [
+        "[TOOL_CALLS] [{\"name\": \"look\", \"arguments\": {\"days\": 1",
+        "}, \"id\": \"abc\"}, {\"name\": \"b\", ",
+        "\"arguments\": {}}",
+        "] ok",
+    ];
+    let expected: [&[AnswerPart]; 5] = [
+        &[begins("", "look"), arguments(r#"{"days":1"#)],
+        &[arguments("}"), call("", "look", r#"{"days":1}"#)],
+        &[begins("", "b"), arguments("{}"), call("", "b", "{}")],
+        &[text("ok")],
+        &[],
+    ];
+    assert_eq!(given("[TOOL_CALLS]", &pieces), expected);
+    check("<tool_call>", "<tool_call>[]</tool_call>a", &[text("a")]);
+    check("<tool_call>", "<tool_call>[1]</tool_call>", &[text("<tool_call>[1]</tool_call>")]);
+    check(
+        "<tool_call>",
+        r#"<tool_call>[{"name": "b"}, 1]</tool_call>"#,
+        &[call("", "b", "{}"), text(", 1]</tool_call>")],
+    );
+}
+
+#[test]
+fn arguments_between_marks_are_given_as_they_come() {
+    let pieces = [
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>lo",
+        "ok\n```json\n{\"days\"",
+        ": 1}\n```<｜tool▁call▁end｜>",
+        "<｜tool▁call▁begin｜>b<｜tool▁sep｜>{",
+        "}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ];
+    let expected: [&[AnswerPart]; 6] = [
+        &[],
+        &[begins("", "look"), arguments(r#"{"days""#)],
+        &[arguments(": 1}"), call("", "look", r#"{"days": 1}"#)],
+        &[begins("", "b"), arguments("{")],
+        &[arguments("}"), call("", "b", "{}")],
+        &[],
+    ];
+    assert_eq!(given("<｜tool▁calls▁begin｜>", &pieces), expected);
+}
+
+#[test]
+fn a_call_in_tags_that_is_cut_ends_with_what_has_come() {
+    let template = "<tool_call>";
+    for (answer, arguments) in [
+        ("<tool_call><function=look><parameter=city>Ki", r#"{"city":"Ki"#),
+        ("<tool_call><function=look><parameter=days>1", r#"{"days":1"#),
+        ("<tool_call><function=look>", ""),
+        ("<tool_call>look<arg_key>days</arg_key><arg_value>1</arg_value>", r#"{"days":1}"#),
+    ] {
+        check(template, answer, &[call("", "look", arguments)]);
+    }
+    check(template, "<tool_call><function=look", &[text("<tool_call><function=look")]);
 }
