@@ -166,11 +166,13 @@ pub(crate) fn load_engine(blueprint: Blueprint) -> Result<Engine, Failure> {
 }
 
 /// A plan for the devices of a machine that are not lost.
-pub(crate) fn plan_what_is_left(
-    model: &Model,
-    machine: &Machine,
-    settings: &Settings,
-) -> Result<Blueprint, Error> {
+fn plan_what_is_left(model: &Model, machine: &Machine, settings: &Settings) -> Result<Blueprint, Error> {
+    let (machine, settings) = what_is_left(machine, settings)?;
+    Blueprint::plan(model, &machine, &settings)
+}
+
+/// The devices of a machine that are not lost, and settings for them.
+pub(crate) fn what_is_left(machine: &Machine, settings: &Settings) -> Result<(Machine, Settings), Error> {
     let left = machine.devices().iter().filter(|device| !device.facts().lost).cloned();
     // What was set for single devices does not fit those that are left.
     let settings = Settings {
@@ -180,7 +182,7 @@ pub(crate) fn plan_what_is_left(
         kept_weights: HashMap::new(),
         ..settings.clone()
     };
-    Blueprint::plan(model, &Machine::new(left)?, &settings)
+    Ok((Machine::new(left)?, settings))
 }
 
 impl Loaded {

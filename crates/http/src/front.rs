@@ -47,13 +47,13 @@ pub(crate) struct Front {
     pub(crate) running: Notify,
 }
 
-/// The models of a server.
+/// The models of a server; there is at least one.
 #[derive(Debug)]
-pub(crate) enum Served {
-    /// They make text; at least one.
-    Texts(Vec<Arc<Ready>>),
-    /// One that makes embeddings, or scores of pairs of texts.
-    Embedder(Arc<EmbedderReady>),
+pub(crate) struct Served {
+    /// They make text.
+    pub(crate) texts: Vec<Arc<Ready>>,
+    /// They make embeddings, or scores of pairs of texts.
+    pub(crate) embedders: Vec<Arc<EmbedderReady>>,
 }
 
 /// Where a model is.
@@ -90,6 +90,8 @@ pub(crate) struct EmbedderReady {
     pub(crate) longest: usize,
     /// Elements of an embedding.
     pub(crate) dimensions: u64,
+    /// It makes scores.
+    pub(crate) ranks: bool,
     pub(crate) asks: SyncSender<EmbedAsk>,
 }
 
@@ -140,42 +142,43 @@ impl Front {
         }
     }
 
-    /// The model of a name, or the first one, if it makes text. A server with one model takes any name, unless it is strict.
+    /// The model of a name, or the first one that makes text.
     pub(crate) fn ready(&self, name: Option<&str>) -> Result<Arc<Ready>, ApiError> {
-        let models = match self.served()? {
-            Served::Texts(models) => models,
-            Served::Embedder(_) => return Err(other_model("makes embeddings, and no text")),
-        };
-        let names = models.iter().map(|model| model.name.as_str());
-        let index = self.find(name, names)?;
-        Ok(Arc::clone(&models[index]))
+        let Served { texts, embedders } = self.served()?;
+        let names = texts.iter().map(|model| model.name.as_str()).collect::<Vec<_>>();
+        let others = embedders.iter().map(|model| model.name.as_str()).collect::<Vec<_>>();
+        let index = self.find(name, &names, &others, "makes embeddings, and no text")?;
+        Ok(Arc::clone(&texts[index]))
     }
 
-    /// The model, if it makes embeddings or scores.
-    pub(crate) fn embedder(&self, name: Option<&str>) -> Result<Arc<EmbedderReady>, ApiError> {
-        match self.served()? {
-            Served::Embedder(ready) => {
-                self.find(name, [ready.name.as_str()].into_iter())?;
-                Ok(Arc::clone(ready))
-            }
-            Served::Texts(_) => Err(other_model("makes text, and no embeddings")),
-        }
+    /// The model of a name that makes embeddings or scores, or the first one that makes what is wanted.
+    pub(crate) fn embedder(&self, name: Option<&str>, ranks: bool) -> Result<Arc<EmbedderReady>, ApiError> {
+        let Served { texts, embedders } = self.served()?;
+        let mut able: Vec<&Arc<EmbedderReady>> = embedders.iter().collect();
+        able.sort_by_key(|model| model.ranks != ranks);
+        let names = able.iter().map(|model| model.name.as_str()).collect::<Vec<_>>();
+        let others = texts.iter().map(|model| model.name.as_str()).collect::<Vec<_>>();
+        let index = self.find(name, &names, &others, "makes text, and no embeddings")?;
+        Ok(Arc::clone(able[index]))
     }
 
-    /// The index of a name among those of the models.
-    fn find<'a>(
+    /// The index of a name among those of the models that can answer; `others` cannot. A server with one model takes any name,
+    /// unless it is strict.
+    fn find(
         &self,
         name: Option<&str>,
-        mut names: impl ExactSizeIterator<Item = &'a str> + Clone,
+        able: &[&str],
+        others: &[&str],
+        cannot: &str,
     ) -> Result<usize, ApiError> {
-        let all = names.clone();
-        match name {
-            Some(name) => match names.position(|known| known == name) {
-                Some(index) => Ok(index),
-                None if all.len() == 1 && !self.options.strict_model => Ok(0),
-                None => Err(unknown_model(name, all)),
-            },
-            None => Ok(0),
+        let takes_any = able.len() + others.len() == 1 && !self.options.strict_model;
+        let found = able.iter().position(|known| Some(*known) == name);
+        match (found, name) {
+            (Some(index), _) => Ok(index),
+            (None, Some(name)) if others.contains(&name) => Err(other_model(&format!("`{name}` {cannot}"))),
+            (None, Some(name)) if !takes_any => Err(unknown_model(name, able.iter().chain(others).copied())),
+            _ if able.is_empty() => Err(other_model(&format!("of this server {cannot}"))),
+            _ => Ok(0),
         }
     }
 
@@ -276,7 +279,7 @@ pub(crate) fn unknown_model<'a>(name: &str, known: impl Iterator<Item = &'a str>
 }
 
 fn other_model(what: &str) -> ApiError {
-    ApiError::field("model", format!("The model of this server {what}")).with_code("unsupported")
+    ApiError::field("model", format!("The model {what}")).with_code("unsupported")
 }
 
 fn check_prompt(prompt: &[u32], ready: &Ready) -> Result<(), ApiError> {

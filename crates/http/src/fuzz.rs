@@ -125,7 +125,10 @@ pub(crate) fn front() -> Arc<Front> {
         planned: Forecast { context: 1024, devices: Vec::new(), layers: Vec::new() },
         grammars: OnceLock::new(),
     };
-    front.served.set(Served::Texts(vec![Arc::new(ready)])).expect("the first model");
+    front
+        .served
+        .set(Served { texts: vec![Arc::new(ready)], embedders: Vec::new() })
+        .expect("the first model");
     front.open();
     front
 }
@@ -161,7 +164,12 @@ fn answer_all(mailbox: &Mailbox) {
                     ring.push(choice, Event::Text(Generated { text, tokens: 1, scores }));
                 }
                 let end = if seed % 2 == 0 { RequestEnd::Done } else { RequestEnd::Length };
-                let usage = RequestUsage { prompt: prompt.len(), cached: prompt.len() / 2, generated: count };
+                let usage = RequestUsage {
+                    prompt: prompt.len(),
+                    cached: prompt.len() / 2,
+                    generated: count,
+                    ..RequestUsage::default()
+                };
                 let stopped_by = generation.stops.first().cloned();
                 ring.push(choice, Event::End(Ended { end, usage, stopped_by, times: Times::default() }));
             }

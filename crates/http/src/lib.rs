@@ -28,6 +28,6 @@ mod server;
 
 pub use bounds::ServerBounds;
 pub use error::ServerError;
-pub use model::{CachePlan, LoadModel, ServedEmbedder, ServedModel, with_sequences};
+pub use model::{CachePlan, LoadModel, LoadedModel, ServedEmbedder, ServedModel, with_sequences};
 pub use options::{ServerEvent, ServerObserver, ServerOptions};
 pub use server::{HttpServer, Stopper};

@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     parked: Counter,
     evicted_pages: Counter,
     steps: Counter,
+    drafted_tokens: Counter,
+    accepted_tokens: Counter,
     ends: Family<Labels, Counter>,
     responses: Family<Labels, Counter>,
     first_token: Histogram,
@@ -63,6 +65,8 @@ impl Metrics {
             parked: Counter::default(),
             evicted_pages: Counter::default(),
             steps: Counter::default(),
+            drafted_tokens: Counter::default(),
+            accepted_tokens: Counter::default(),
             ends: Family::default(),
             responses: Family::default(),
             first_token: times(0.001),
@@ -94,6 +98,16 @@ impl Metrics {
         counter("num_preemptions", "Sequences that were parked", &self.parked);
         counter("evicted_pages", "Pages of the cache that were evicted", &self.evicted_pages);
         counter("steps", "Steps of the engine", &self.steps);
+        counter(
+            "spec_decode_num_draft_tokens",
+            "Tokens that were drafted and verified",
+            &self.drafted_tokens,
+        );
+        counter(
+            "spec_decode_num_accepted_tokens",
+            "Drafted tokens that were accepted",
+            &self.accepted_tokens,
+        );
         registry.register("request_success", "Requests by how they ended", self.ends.clone());
         registry.register("http_responses", "Responses by status", self.responses.clone());
         let mut time = |name: &str, help: &str, histogram: &Histogram| {
@@ -186,6 +200,8 @@ impl Metrics {
             cached_tokens,
             prompt_tokens,
             generated_tokens,
+            drafted_tokens,
+            accepted_tokens,
             ..
         } = now;
         self.steps.inc_by(steps - last.steps);
@@ -194,6 +210,8 @@ impl Metrics {
         self.cached_tokens.inc_by(cached_tokens - last.cached_tokens);
         self.prompt_tokens.inc_by(prompt_tokens - last.prompt_tokens);
         self.generated_tokens.inc_by(generated_tokens - last.generated_tokens);
+        self.drafted_tokens.inc_by(drafted_tokens - last.drafted_tokens);
+        self.accepted_tokens.inc_by(accepted_tokens - last.accepted_tokens);
         *last = now;
     }
 

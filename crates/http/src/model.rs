@@ -4,14 +4,41 @@ use std::fmt;
 use std::sync::Arc;
 
 use orlop_llm::{
-    Blueprint, ChatTemplate, Config, Embedder, Engine, Error, Forecast, Model, PAGE_ROWS, SamplingOptions,
-    Settings, Tokenizer,
+    BatchSpeculator, Blueprint, ChatTemplate, Config, Embedder, Engine, Error, Forecast, Model, PAGE_ROWS,
+    PairBlueprint, SamplingOptions, Settings, Tokenizer,
 };
 
 use crate::engine::paged_model::{limits, shares};
 
 /// Loads a model: when it is needed, when it is needed again, and after the loss of a device on those that are left.
-pub type LoadModel = dyn Fn() -> Result<Engine, Error> + Send + Sync;
+pub type LoadModel = dyn Fn() -> Result<LoadedModel, Error> + Send + Sync;
+
+/// A model in memory, with what drafts for it.
+#[derive(Debug)]
+pub struct LoadedModel {
+    /// The model.
+    pub engine: Engine,
+    /// What drafts tokens that the model verifies.
+    pub drafts: Option<BatchSpeculator>,
+}
+
+impl From<Engine> for LoadedModel {
+    /// Without drafts.
+    fn from(engine: Engine) -> LoadedModel {
+        LoadedModel { engine, drafts: None }
+    }
+}
+
+impl LoadedModel {
+    /// What both have allocated on the devices.
+    pub fn memory(&self) -> Forecast {
+        let memory = self.engine.memory();
+        match self.drafts.as_ref().and_then(BatchSpeculator::memory) {
+            Some(drafts) => memory.with(&drafts),
+            None => memory,
+        }
+    }
+}
 
 /// A model that is planned, and what a server needs to know of it before it is loaded.
 pub struct ServedModel {
@@ -46,7 +73,7 @@ impl ServedModel {
         name: impl Into<String>,
         blueprint: Blueprint,
         sampling: SamplingOptions,
-        load: impl Fn() -> Result<Engine, Error> + Send + Sync + 'static,
+        load: impl Fn() -> Result<LoadedModel, Error> + Send + Sync + 'static,
     ) -> Result<ServedModel, Error> {
         let model = blueprint.model();
         let metadata = model.file().metadata();
@@ -65,6 +92,14 @@ impl ServedModel {
             facts,
             planned,
         })
+    }
+
+    /// With a draft model that was planned beside it.
+    ///
+    /// # Errors
+    /// What devices refuse.
+    pub fn with_draft_model(self, pair: &PairBlueprint) -> Result<ServedModel, Error> {
+        Ok(ServedModel { planned: pair.forecast()?, ..self })
     }
 
     /// With a maximum of tokens of one sequence. Default: all that the cache holds.

@@ -33,10 +33,10 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
         .route("/completion", asks(native::read, native::answer))
         .route("/completions", asks(native::read, native::answer));
     let embeds = Router::new()
-        .route("/v1/embeddings", embeds(embeddings::read_texts, embeddings::embed))
-        .route("/embeddings", embeds(embeddings::read_texts, embeddings::embed))
-        .route("/v1/rerank", embeds(embeddings::read_documents, embeddings::rerank))
-        .route("/rerank", embeds(embeddings::read_documents, embeddings::rerank));
+        .route("/v1/embeddings", embeds(false, embeddings::read_texts, embeddings::embed))
+        .route("/embeddings", embeds(false, embeddings::read_texts, embeddings::embed))
+        .route("/v1/rerank", embeds(true, embeddings::read_documents, embeddings::rerank))
+        .route("/rerank", embeds(true, embeddings::read_documents, embeddings::rerank));
     let texts = Router::new()
         .route("/v1/chat/completions/input_tokens", works(native::count_chat))
         .route("/v1/responses/input_tokens", works(responses::count))
@@ -90,8 +90,8 @@ where
     )
 }
 
-/// A route that reads a body, and asks a model that makes embeddings or scores.
-fn embeds<T, Read, Answer, R>(read: Read, answer: Answer) -> MethodRouter<Arc<Front>>
+/// A route that reads a body, and asks a model that makes embeddings or, where it `ranks`, scores.
+fn embeds<T, Read, Answer, R>(ranks: bool, read: Read, answer: Answer) -> MethodRouter<Arc<Front>>
 where
     T: Send + 'static,
     Read: Fn(&Json, &EmbedderReady) -> Result<T, ApiError> + Clone + Send + Sync + 'static,
@@ -103,7 +103,7 @@ where
         let worker = Arc::clone(&front);
         let work = move || {
             let json = body::json(&bytes)?;
-            let ready = worker.embedder(named(&json))?;
+            let ready = worker.embedder(named(&json), ranks)?;
             let asked = read(&json, &ready)?;
             Ok((ready, asked))
         };

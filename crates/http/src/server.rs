@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
+use orlop_llm::Pooling;
 use orlop_serve::Limits;
 use tokio::sync::Notify;
 
 use crate::bounds;
-use crate::engine::embed_loop;
+use crate::engine::embed_loop::AskedEmbedder;
 use crate::engine::engine_loop::EngineLoop;
 use crate::engine::lane::Lane;
 use crate::engine::live::Live;
@@ -87,38 +88,68 @@ impl HttpServer {
         Stopper(Arc::clone(&self.front))
     }
 
-    /// Answers requests until [`Stopper::stop`]. The first model is loaded now, the others when requests name them; models with
-    /// nothing to do are unloaded when another one needs their memory. When a device is lost, models are loaded on those that
-    /// are left: requests that wait go on then.
+    /// Answers requests until [`Stopper::stop`]. The first of the models that make text is loaded now, the others when requests
+    /// name them; models with nothing to do are unloaded when another one needs their memory. Embedders stay. When a device is
+    /// lost, models are loaded on those that are left: requests that wait go on then.
     ///
     /// # Errors
     /// [`ServerError::Names`]. [`ServerError::Load`]: the first model cannot be loaded. [`ServerError::Lost`]: a model cannot
     /// be loaded after the loss of a device. [`ServerError::Thread`].
-    pub fn run(mut self, models: Vec<ServedModel>) -> Result<(), ServerError> {
-        let names: BTreeSet<&str> = models.iter().map(|model| model.name.as_str()).collect();
-        if models.is_empty() || names.len() < models.len() {
+    pub fn run(mut self, texts: Vec<ServedModel>, embedders: Vec<ServedEmbedder>) -> Result<(), ServerError> {
+        let count = texts.len() + embedders.len();
+        let names = texts.iter().map(|model| &*model.name).chain(embedders.iter().map(|model| &*model.name));
+        if count == 0 || names.collect::<BTreeSet<&str>>().len() < count {
             return Err(ServerError::Names);
         }
         let mut lanes: Vec<Lane> =
-            models.into_iter().enumerate().map(|(index, model)| self.lane(index, model)).collect();
+            texts.into_iter().enumerate().map(|(index, model)| self.lane(index, model)).collect();
+        let (embedders, asked): (Vec<Arc<EmbedderReady>>, Vec<AskedEmbedder>) =
+            embedders.into_iter().map(|model| self.embedder(model)).unzip();
         // A server runs once, so there were no models before.
-        let _ =
-            self.front.served.set(Served::Texts(lanes.iter().map(|lane| Arc::clone(&lane.ready)).collect()));
-        let first = &mut lanes[0];
-        first.come();
-        let engine = (first.load)().map_err(|source| ServerError::Load {
-            model: first.ready.name.clone(),
-            source: Box::new(source),
-        })?;
-        first.arrive(engine);
-        let devices = &first.ready.planned.devices;
-        let capacity = devices.iter().map(|device| device.free.unwrap_or(u64::MAX)).collect();
+        let _ = self
+            .front
+            .served
+            .set(Served { texts: lanes.iter().map(|lane| Arc::clone(&lane.ready)).collect(), embedders });
+        let mut capacity = Vec::new();
+        if let Some(first) = lanes.first_mut() {
+            first.come();
+            let engine = (first.load)().map_err(|source| ServerError::Load {
+                model: first.ready.name.clone(),
+                source: Box::new(source),
+            })?;
+            first.arrive(engine);
+            let devices = &first.ready.planned.devices;
+            capacity = devices.iter().map(|device| device.free.unwrap_or(u64::MAX)).collect();
+        }
         let (mailbox, metrics) = (Arc::clone(&self.front.mailbox), Arc::clone(&self.front.metrics));
-        let engine = EngineLoop::new(lanes, capacity, mailbox, metrics);
-        self.open();
-        let ended = engine.run();
+        let engine = EngineLoop::new(lanes, capacity, Arc::clone(&mailbox), metrics);
+        // The threads of embedders answer what they were asked, as long as there is time.
+        let ended = thread::scope(|scope| {
+            for asked in asked {
+                let (name, mailbox) = ("orlop-embed".to_owned(), &mailbox);
+                let started =
+                    thread::Builder::new().name(name).spawn_scoped(scope, move || asked.answer(mailbox));
+                if let Err(error) = started {
+                    mailbox.end_within(Duration::ZERO);
+                    return Err(ServerError::Thread(error));
+                }
+            }
+            self.open();
+            engine.run().map_err(|error| ServerError::Lost(Box::new(error)))
+        });
         self.close().map_err(ServerError::Thread)?;
-        ended.map_err(|error| ServerError::Lost(Box::new(error)))
+        ended
+    }
+
+    /// An embedder, and how it is asked.
+    fn embedder(&self, model: ServedEmbedder) -> (Arc<EmbedderReady>, AskedEmbedder) {
+        let ServedEmbedder { name, embedder, tokenizer, facts, planned } = model;
+        self.front.metrics.loaded(&name, &planned, &embedder.memory());
+        let (asks, asked) = sync_channel(bounds::EMBED_ASKS);
+        let (longest, dimensions) = (embedder.longest_text() as usize, embedder.dimensions());
+        let ranks = embedder.pooling() == Pooling::Rank;
+        let ready = EmbedderReady { name, tokenizer, facts, longest, dimensions, ranks, asks };
+        (Arc::new(ready), AskedEmbedder { embedder, asked })
     }
 
     /// A model that is not loaded.
@@ -142,25 +173,6 @@ impl HttpServer {
             grammars: OnceLock::new(),
         };
         Lane::new(Arc::new(ready), load, context, parallel, Arc::clone(&self.front.metrics))
-    }
-
-    /// Answers requests for embeddings or scores until [`Stopper::stop`].
-    ///
-    /// # Errors
-    /// [`ServerError::Thread`].
-    pub fn run_embedder(mut self, model: ServedEmbedder) -> Result<(), ServerError> {
-        let ServedEmbedder { name, mut embedder, tokenizer, facts, planned } = model;
-        self.front.metrics.loaded(&name, &planned, &embedder.memory());
-        let (asks, asked) = sync_channel(bounds::EMBED_ASKS);
-        let (longest, dimensions) = (embedder.longest_text() as usize, embedder.dimensions());
-        let ready = EmbedderReady { name, tokenizer, facts, longest, dimensions, asks };
-        // A server runs once, so there was no model before.
-        let _ = self.front.served.set(Served::Embedder(Arc::new(ready)));
-        self.open();
-        embed_loop::run(&mut embedder, &asked, &self.front.mailbox);
-        // Those that still wait are told so.
-        drop(asked);
-        self.close().map_err(ServerError::Thread)
     }
 
     /// Requests are answered from now on.

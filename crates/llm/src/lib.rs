@@ -112,7 +112,8 @@ pub use sampling::{LogProbabilities, Sampler, SamplingOptions, TokenMask};
 pub use sequences::SequenceId;
 pub use settings::{CacheTypes, CutType, HotExperts, LayerChoice, LayerPlacement, Outputs, Settings};
 pub use speculate::{
-    DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, Speculator, VocabularyDifference,
+    BatchSpeculator, DifferentToken, DraftCounts, DraftModel, Drafter, Lookup, PairBlueprint, SequenceDraft,
+    SequenceText, Speculator, VocabularyDifference,
 };
 pub use speed_forecast::SpeedForecast;
 pub use synth::{Synth, SynthTensor};

@@ -8,12 +8,14 @@
 use std::fmt;
 use std::time::Duration;
 
+mod batch;
 mod draft_model;
 mod lookup;
 mod pace;
 mod planning;
 mod vocabulary;
 
+pub use batch::{BatchSpeculator, SequenceDraft, SequenceText};
 pub use draft_model::DraftModel;
 pub use lookup::Lookup;
 use pace::Pace;

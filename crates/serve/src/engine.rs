@@ -1,6 +1,7 @@
 //! What the scheduler asks of an engine.
 
 use std::fmt::{Debug, Display};
+use std::ops::ControlFlow;
 
 /// An engine whose KV cache consists of pages that sequences share.
 pub trait PagedEngine {
@@ -41,16 +42,28 @@ pub trait PagedEngine {
     /// Whether all steps fail from now on, because a device is lost.
     fn is_lost(&self) -> bool;
 
-    /// Feeds tokens to several sequences. `each` gets the row behind the last token of each part that wants one, with the
-    /// part's index.
+    /// Feeds tokens to several sequences. `each` gets the rows of each part that wants some, in order, with the part's index: the
+    /// row behind its last token, or behind the token before its draft and behind each of the draft. After a break, the part
+    /// wants no more.
     ///
     /// # Errors
     /// What a device meets. [`PagedEngine::len`] then says what is left of each sequence.
     fn step(
         &mut self,
         parts: &[StepPart<'_, Self::Sequence>],
-        each: &mut dyn FnMut(usize, StepRow<'_>),
+        each: &mut dyn FnMut(usize, StepRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), Self::Error>;
+
+    /// Drafts what may follow the texts of all sequences of the next step: some tokens of each, or none where drafts do not pay.
+    /// Drafts change the speed, never the result, so what fails drafts nothing.
+    fn draft(&mut self, texts: &[DraftText<'_, Self::Sequence>], drafts: &mut [Vec<u32>]) {
+        let _ = (texts, drafts);
+    }
+
+    /// A sequence needs no drafts any more.
+    fn end_drafts(&mut self, sequence: Self::Sequence) {
+        let _ = sequence;
+    }
 }
 
 /// The sizes of an engine.
@@ -93,8 +106,21 @@ pub struct StepPart<'a, S> {
     pub sequence: S,
     /// At least one token.
     pub tokens: &'a [u32],
+    /// How many of the last ones are a draft; the first is none.
+    pub drafted: usize,
     /// What is wanted behind the last of them.
     pub rows: crate::Rows,
+}
+
+/// A text that is to be continued.
+#[derive(Clone, Copy, Debug)]
+pub struct DraftText<'a, S> {
+    /// Its sequence, which holds all of it but the last token.
+    pub sequence: S,
+    /// All its tokens.
+    pub tokens: &'a [u32],
+    /// Maximum number of tokens to draft.
+    pub most: usize,
 }
 
 /// What follows a token.

@@ -6,6 +6,8 @@
 //!   may need; long ones grow page by page, and are parked when no page is left. No request fails because of another.
 //! - Prompts are processed in chunks beside the tokens of running requests
 //!   ([Sarathi](https://arxiv.org/abs/2308.16369)); measured speeds bound the time of a step.
+//! - An engine may draft tokens for steps without prompt tokens: such a step verifies the drafts of all its sequences. No page is
+//!   taken for a draft that the request was not promised.
 //!
 //! The crate has no clock and no threads: [`Scheduler::step`] is told how long the engine took, so equal input gives equal
 //! decisions. The engine is a [trait](PagedEngine).
@@ -24,7 +26,7 @@ mod step;
 mod suspended;
 mod tree;
 
-pub use engine::{Limits, PagedEngine, StepPart, StepRow};
+pub use engine::{DraftText, Limits, PagedEngine, StepPart, StepRow};
 pub use request::{Flow, Request, RequestEnd, RequestId, RequestUsage, Submission};
 pub use residency::{ModelMove, ModelUse};
 pub use scheduler::{Refused, Scheduler, SchedulerCounts};

@@ -80,4 +80,8 @@ pub struct RequestUsage {
     pub cached: usize,
     /// Generated.
     pub generated: usize,
+    /// Drafted, and verified by the engine.
+    pub drafted: usize,
+    /// Of the drafted ones, those that the request chose.
+    pub accepted: usize,
 }

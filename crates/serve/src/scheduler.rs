@@ -23,6 +23,8 @@ pub struct Scheduler<E: PagedEngine, R> {
     pub(crate) counts: SchedulerCounts,
     /// Tokens of the parts of a step.
     pub(crate) scratch: Vec<u32>,
+    /// Drafts of the parts of a step.
+    pub(crate) drafts: Vec<Vec<u32>>,
     pub(crate) next: u64,
 }
 
@@ -43,6 +45,10 @@ pub struct SchedulerCounts {
     pub prompt_tokens: u64,
     /// Tokens that were generated.
     pub generated_tokens: u64,
+    /// Tokens that were drafted and verified.
+    pub drafted_tokens: u64,
+    /// Of these, tokens that requests chose.
+    pub accepted_tokens: u64,
 }
 
 /// Why a request is not accepted: it can never run.
@@ -81,6 +87,8 @@ pub(crate) struct Work<R> {
     pub(crate) most: usize,
     /// Of the prompt, in the cache when it was first admitted.
     pub(crate) cached: Option<usize>,
+    pub(crate) drafted: usize,
+    pub(crate) accepted: usize,
 }
 
 /// A request with a sequence in the engine.
@@ -116,7 +124,13 @@ impl<R> Work<R> {
     }
 
     pub(crate) fn usage(&self) -> RequestUsage {
-        RequestUsage { prompt: self.prompt, cached: self.cached.unwrap_or(0), generated: self.generated() }
+        RequestUsage {
+            prompt: self.prompt,
+            cached: self.cached.unwrap_or(0),
+            generated: self.generated(),
+            drafted: self.drafted,
+            accepted: self.accepted,
+        }
     }
 
     /// Rows that it may need: the last token is not fed.
@@ -146,6 +160,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             speed: Speed::default(),
             counts: SchedulerCounts::default(),
             scratch: Vec::new(),
+            drafts: Vec::new(),
             next: 0,
         }
     }
@@ -207,7 +222,9 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         self.next += 1;
         let length = prompt.len();
         let most = max_tokens.min(context - length + 1);
-        let work = Work { id, request, salt, tokens: prompt, prompt: length, most, cached: None };
+        let (cached, drafted, accepted) = (None, 0, 0);
+        let work =
+            Work { id, request, salt, tokens: prompt, prompt: length, most, cached, drafted, accepted };
         if most == 0 {
             work.end(RequestEnd::Length);
             return Ok(id);
@@ -237,6 +254,7 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
     /// Takes a request from the running ones, and keeps its pages for others and for itself.
     pub(crate) fn stop(&mut self, place: usize) -> Work<R> {
         let Running { work, sequence, path, fed, .. } = self.running.remove(place);
+        self.engine.end_drafts(sequence);
         if self.limits.shares {
             let evictions = self.tree.keep(work.salt, sequence, path, &work.tokens[..fed]);
             evictions.into_iter().for_each(|eviction| self.apply(eviction));
@@ -249,10 +267,16 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
 
     /// Ends a request whose sequence may be damaged.
     pub(crate) fn fail(&mut self, place: usize, message: &str) {
+        self.discard(place).end(RequestEnd::Failed(message.to_owned()));
+    }
+
+    /// Takes a request from the running ones, and ends its sequence.
+    pub(crate) fn discard(&mut self, place: usize) -> Work<R> {
         let Running { work, sequence, path, .. } = self.running.remove(place);
+        self.engine.end_drafts(sequence);
         self.tree.forget(sequence, &path);
         self.engine.end(sequence);
-        work.end(RequestEnd::Failed(message.to_owned()));
+        work
     }
 
     /// Ends the requests that lost tokens in a failed step although they were not fed, and forgets what is kept and lost tokens.

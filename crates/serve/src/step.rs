@@ -1,10 +1,11 @@
 //! Steps: which tokens of which requests the engine is fed next.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::pages::Growth;
-use crate::scheduler::Running;
-use crate::{Flow, PagedEngine, Request, RequestEnd, Scheduler, StepPart, StepRow};
+use crate::scheduler::{Running, Work};
+use crate::{DraftText, Flow, Limits, PagedEngine, Request, RequestEnd, Scheduler, StepPart, StepRow};
 
 /// What is wanted behind the last token of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,64 @@ impl StepReport {
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     place: usize,
+    /// Tokens that it has, and a draft behind them.
     tokens: usize,
+    drafted: usize,
     generates: bool,
+}
+
+impl Turn {
+    fn fed(&self) -> usize {
+        self.tokens + self.drafted
+    }
+}
+
+/// What a request chose in a step.
+#[derive(Clone, Debug, Default)]
+struct Choice {
+    flow: Option<Flow>,
+    /// Rows that the request has seen, or whose token was certain.
+    rows: usize,
+}
+
+impl Choice {
+    /// Takes the next row behind tokens whose number was `begin` at first. Breaks when the rest of the draft is of no use.
+    fn take<R: Request>(
+        &mut self,
+        row: StepRow<'_>,
+        work: &mut Work<R>,
+        begin: usize,
+        draft: &[u32],
+    ) -> ControlFlow<()> {
+        let at = begin + self.rows;
+        if work.tokens.len() == at {
+            let room = work.most - work.generated();
+            self.flow = Some(work.request.choose(row, &mut work.tokens, room));
+        }
+        let agrees = draft.get(self.rows).is_some_and(|token| work.tokens.get(at) == Some(token));
+        self.rows += 1;
+        match self.flow {
+            Some(Flow::More) if agrees && work.generated() < work.most => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+
+    /// Tokens of the draft that stay in the cache.
+    fn accepted(&self) -> usize {
+        self.rows.saturating_sub(1)
+    }
+}
+
+impl<R: Request, S> Running<R, S> {
+    /// Tokens that can be drafted behind those of a turn: each has a row that it was promised, and one more token follows.
+    fn draft_room(&self, turn: &Turn, limits: &Limits) -> usize {
+        let rows = limits.pages_of(self.promised) * limits.page_rows;
+        let wanted = self.work.most - self.work.generated();
+        match turn.tokens == 1 && !self.suspect {
+            true => rows.saturating_sub(self.fed + turn.tokens).min(wanted.saturating_sub(1)),
+            false => 0,
+        }
+    }
 }
 
 /// Tokens that take about as long as one.
@@ -57,28 +114,33 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
             return StepReport::default();
         }
         self.admit();
-        let turns = self.turns();
+        let mut turns = self.turns();
         if turns.is_empty() {
             return StepReport::default();
         }
-        let needed = |turn: &Turn| self.running[turn.place].needed(&self.limits, turn.tokens);
+        let begin = now();
+        self.draft(&mut turns);
+        let needed = |turn: &Turn| self.running[turn.place].needed(&self.limits, turn.fed());
         let needed = turns.iter().map(needed).sum();
         self.reclaim(needed);
         self.counts.steps += 1;
-        let begin = now();
-        let (flows, result) = self.feed(&turns);
+        let (choices, result) = self.feed(&turns);
         let time = now().saturating_sub(begin);
         let generating = turns.iter().filter(|turn| turn.generates).count();
         let prompt = turns.iter().filter(|turn| !turn.generates).map(|turn| turn.tokens).sum();
         match result {
             Ok(()) => {
-                self.speed.learn(generating, prompt, time);
+                // A step with drafts takes longer, and gives more.
+                if turns.iter().all(|turn| turn.drafted == 0) {
+                    self.speed.learn(generating, prompt, time);
+                }
                 self.counts.prompt_tokens += prompt as u64;
-                turns.iter().zip(flows).rev().for_each(|(turn, flow)| self.settle(turn, flow));
+                turns.iter().zip(choices).rev().for_each(|(turn, choice)| self.settle(turn, choice));
             }
             Err(error) => {
                 let message = error.to_string();
-                turns.iter().zip(flows).rev().for_each(|(turn, flow)| self.salvage(turn, flow, &message));
+                let chosen = turns.iter().zip(choices).rev();
+                chosen.for_each(|(turn, choice)| self.salvage(turn, choice, &message));
                 self.forget_lost(&message);
             }
         }
@@ -116,12 +178,12 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
                     continue;
                 }
             }
-            let tokens = self.running[place].rest();
-            if generates && generating + tokens <= batch {
-                generating += tokens;
-                turns.push(Turn { place, tokens, generates });
+            let turn = Turn { place, tokens: self.running[place].rest(), drafted: 0, generates };
+            if generates && generating + turn.tokens <= batch {
+                generating += turn.tokens;
+                turns.push(turn);
             } else if !generates {
-                turns.push(Turn { place, tokens, generates });
+                turns.push(turn);
             }
             place += 1;
         }
@@ -153,61 +215,103 @@ impl<E: PagedEngine, R: Request> Scheduler<E, R> {
         if below > generating && above > apart { below - generating } else { chunk }
     }
 
+    /// Has the engine draft what may follow, in a step without prompt tokens.
+    fn draft(&mut self, turns: &mut [Turn]) {
+        let Scheduler { engine, limits, running, drafts, .. } = self;
+        drafts.iter_mut().for_each(Vec::clear);
+        drafts.resize(drafts.len().max(turns.len()), Vec::new());
+        if turns.iter().any(|turn| !turn.generates) {
+            return;
+        }
+        let texts = turns.iter().map(|turn| {
+            let one = &running[turn.place];
+            DraftText { sequence: one.sequence, tokens: &one.work.tokens, most: one.draft_room(turn, limits) }
+        });
+        let texts: Vec<DraftText<'_, E::Sequence>> = texts.collect();
+        engine.draft(&texts, &mut drafts[..turns.len()]);
+        let fed: usize = turns.iter().map(|turn| turn.tokens).sum();
+        let mut room = limits.batch().saturating_sub(fed);
+        for ((turn, text), draft) in turns.iter_mut().zip(&texts).zip(drafts) {
+            draft.truncate(text.most.min(room));
+            turn.drafted = draft.len();
+            room -= draft.len();
+        }
+    }
+
     /// Feeds the engine; gives what requests chose, which may be something although it failed.
-    fn feed(&mut self, turns: &[Turn]) -> (Vec<Option<Flow>>, Result<(), E::Error>) {
-        let Scheduler { engine, running, scratch, .. } = self;
+    fn feed(&mut self, turns: &[Turn]) -> (Vec<Choice>, Result<(), E::Error>) {
+        let Scheduler { engine, running, scratch, drafts, .. } = self;
         scratch.clear();
-        for turn in turns {
+        for (turn, draft) in turns.iter().zip(&*drafts) {
             let one = &running[turn.place];
             scratch.extend_from_slice(&one.work.tokens[one.fed..][..turn.tokens]);
+            scratch.extend_from_slice(draft);
         }
         let mut rest = scratch.as_slice();
         let mut parts = Vec::with_capacity(turns.len());
         for turn in turns {
-            let (tokens, after) = rest.split_at(turn.tokens);
+            let (tokens, after) = rest.split_at(turn.fed());
             rest = after;
             let one = &running[turn.place];
             let rows = if turn.tokens == one.rest() { one.work.request.rows() } else { Rows::Nothing };
-            parts.push(StepPart { sequence: one.sequence, tokens, rows });
+            parts.push(StepPart { sequence: one.sequence, tokens, drafted: turn.drafted, rows });
         }
-        let mut flows = vec![None; turns.len()];
+        let mut choices = vec![Choice::default(); turns.len()];
         let mut each = |index: usize, row: StepRow<'_>| {
-            let work = &mut running[turns[index].place].work;
-            let room = work.most - work.generated();
-            flows[index] = Some(work.request.choose(row, &mut work.tokens, room));
+            let (turn, draft) = (&turns[index], &drafts[index]);
+            let Running { work, fed, .. } = &mut running[turn.place];
+            choices[index].take(row, work, *fed + turn.tokens, draft)
         };
         let result = engine.step(&parts, &mut each);
-        (flows, result)
+        (choices, result)
     }
 
     /// Notes what was fed and chosen, and ends what is complete.
-    fn settle(&mut self, turn: &Turn, flow: Option<Flow>) {
+    fn settle(&mut self, turn: &Turn, choice: Choice) {
+        let accepted = choice.accepted();
         let running = &mut self.running[turn.place];
-        running.fed += turn.tokens;
+        let before = running.fed + turn.tokens;
+        running.fed = before + accepted;
         (running.shares_last, running.suspect) = (false, false);
+        running.work.drafted += turn.drafted;
+        running.work.accepted += accepted;
         self.tree.computed(&running.path, running.fed);
-        let Some(flow) = flow else { return };
-        self.counts.generated_tokens += (running.work.tokens.len() - running.fed) as u64;
+        let Some(flow) = choice.flow else { return };
+        self.counts.generated_tokens += (running.work.tokens.len() - before) as u64;
+        self.counts.drafted_tokens += turn.drafted as u64;
+        self.counts.accepted_tokens += accepted as u64;
+        let (sequence, fed) = (running.sequence, running.fed);
         let is_full = running.work.generated() >= running.work.most;
-        match flow {
-            Flow::Done => self.finish(turn.place, RequestEnd::Done),
-            Flow::Refused(message) => self.finish(turn.place, RequestEnd::Refused(message)),
-            Flow::More if is_full => self.finish(turn.place, RequestEnd::Length),
-            Flow::More => {}
+        // Some engines cannot go back to before a draft.
+        let is_damaged = accepted < turn.drafted && self.engine.truncate(sequence, fed) < fed;
+        let end = match flow {
+            Flow::Done => Some(RequestEnd::Done),
+            Flow::Refused(message) => Some(RequestEnd::Refused(message)),
+            Flow::More if is_full => Some(RequestEnd::Length),
+            Flow::More => None,
+        };
+        match (end, is_damaged) {
+            (Some(end), false) => self.finish(turn.place, end),
+            (Some(end), true) => self.discard(turn.place).end(end),
+            (None, false) => {}
+            (None, true) => {
+                let work = self.discard(turn.place);
+                self.wait_again(work);
+            }
         }
     }
 
     /// Keeps what a step that failed has left of a request, if it is what it was or more.
-    fn salvage(&mut self, turn: &Turn, flow: Option<Flow>, message: &str) {
+    fn salvage(&mut self, turn: &Turn, choice: Choice, message: &str) {
         let running = &mut self.running[turn.place];
         let len = self.engine.len(running.sequence);
         if len < running.fed || running.suspect {
             return self.fail(turn.place, message);
         }
-        if flow.is_some() {
-            // Its row came before the failure.
-            return match len == running.fed + turn.tokens {
-                true => self.settle(turn, flow),
+        if choice.flow.is_some() {
+            // Its rows came before the failure.
+            return match len == running.fed + turn.fed() {
+                true => self.settle(turn, choice),
                 false => self.fail(turn.place, message),
             };
         }

@@ -10,16 +10,14 @@ use std::time::Duration;
 
 use clap::Args;
 use orlop::http::{HttpServer, ServedEmbedder, ServedModel, ServerError, ServerOptions};
-use orlop::llm::{Embedder, Outputs, Settings};
+use orlop::llm::{Forecast, Settings};
 
 use crate::commands::run::SamplingArguments;
 use crate::expert_file::ExpertStatsArguments;
 use crate::failure::Failure;
-use crate::load::{failure, load_planned_embedder};
-use crate::memory_table;
-use crate::style::note;
+use crate::load::failure;
 use log::LogForm;
-use models::{OpenModel, PlannedModel, ServedArguments};
+use models::{OpenModel, PlannedEmbedder, PlannedModel, ServedArguments, within};
 
 const EXAMPLES: &str = "Examples:
   orlop serve --plan
@@ -62,8 +60,8 @@ pub(crate) struct ServeArguments {
     sampling: SamplingArguments,
     #[command(flatten)]
     expert_stats: ExpertStatsArguments,
-    /// Serve embeddings, or scores of a reranker, instead of text [default: for models that make no text]
-    #[arg(long)]
+    /// Serve embeddings, or scores of a reranker, instead of text [default: of models that are made for it]
+    #[arg(long, conflicts_with = "drafter")]
     embeddings: bool,
     /// Print what is planned, and how many sequences of which length fit, and load nothing.
     #[arg(long)]
@@ -103,54 +101,44 @@ pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Failure> {
         let sentence = "--expert-stats counts the experts of one model; serve it alone";
         return Err(Failure::BadInput(sentence.to_owned()));
     }
-    let embeds = |open: &OpenModel| arguments.embeddings || open.model.config().bidirectional;
-    match models.as_slice() {
-        [open] if embeds(open) => return serve_embedder(arguments, open),
-        models => {
-            if let Some(open) = models.iter().find(|open| embeds(open)) {
-                return Err(Failure::BadInput(format!("{} makes embeddings; serve it alone", open.name)));
-            }
-        }
-    }
-    let parallel = arguments.parallel;
-    let planned = models.iter().map(|open| {
-        let settings = arguments.models.settings(open, parallel)?;
-        let settings = Settings { expert_counter: stats.counter(), ..settings };
-        PlannedModel::of(open, &settings, !arguments.plan)
+    let is_alone = models.len() == 1;
+    let embeds = |open: &OpenModel| arguments.embeddings || open.makes_no_text();
+    let (embedders, texts): (Vec<OpenModel>, Vec<OpenModel>) = models.into_iter().partition(embeds);
+    let drafts = arguments.models.drafts(&texts, &embedders)?;
+    // Embedders stay in memory, and the other models have what they leave.
+    let mut stay: Vec<Forecast> = Vec::new();
+    let embedders = embedders.iter().map(|open| {
+        let settings = arguments.models.embedder_settings(open, is_alone)?;
+        let planned = PlannedEmbedder::of(open, &within(settings, &open.machine, &stay))?;
+        stay.push(planned.forecast()?);
+        Ok(planned)
     });
-    let planned: Vec<PlannedModel> = planned.collect::<Result<_, Failure>>()?;
+    let embedders: Vec<PlannedEmbedder> = embedders.collect::<Result<_, Failure>>()?;
+    let parallel = arguments.parallel;
+    let texts = texts.iter().map(|open| {
+        let settings = within(arguments.models.settings(open, parallel)?, &open.machine, &stay);
+        let settings = Settings { expert_counter: stats.counter(), ..settings };
+        PlannedModel::of(open, &settings, &drafts, !arguments.plan)
+    });
+    let texts: Vec<PlannedModel> = texts.collect::<Result<_, Failure>>()?;
     let context = |planned: &PlannedModel| {
         arguments.max_context.unwrap_or_else(|| planned.blueprint.model().config().context)
     };
     if arguments.plan {
-        return plan::print(&planned, &context, parallel, arguments.json);
+        return plan::print(&embedders, &texts, &context, parallel, arguments.json);
     }
-    let served = planned.into_iter().map(|planned| {
+    let verbose = arguments.models.verbose;
+    let texts = texts.into_iter().map(|planned| {
         let (most, model) = (context(&planned), planned.blueprint.model());
         let sampling = arguments.sampling.options(arguments.models.is_default(), model)?;
-        Ok(planned.served(sampling, arguments.models.verbose)?.with_context(most))
+        Ok(planned.served(sampling, verbose)?.with_context(most))
     });
-    let served: Vec<ServedModel> = served.collect::<Result<_, Failure>>()?;
-    HttpServer::bind(arguments.options()?).and_then(|server| server.run(served)).map_err(refused)?;
-    stats.finish()
-}
-
-/// Serves embeddings, or scores of documents.
-fn serve_embedder(arguments: &ServeArguments, open: &OpenModel) -> Result<(), Failure> {
-    let OpenModel { name, model, machine } = open;
-    let settings = &arguments.models.settings;
-    let settings = settings.settings(machine, model.config().layers.len(), Outputs::Last)?;
-    let blueprint = Embedder::plan(model, machine, &settings, None).map_err(failure)?;
-    if arguments.plan {
-        return plan::print_memory(&blueprint, arguments.json);
-    }
+    let texts: Vec<ServedModel> = texts.collect::<Result<_, Failure>>()?;
     let server = HttpServer::bind(arguments.options()?).map_err(refused)?;
-    let embedder = load_planned_embedder(blueprint)?;
-    if arguments.models.verbose {
-        note(memory_table::table(&embedder.memory()));
-    }
-    let served = ServedEmbedder::new(name, embedder, model).map_err(failure)?;
-    server.run_embedder(served).map_err(refused)
+    let embedders = embedders.into_iter().map(|planned| planned.served(verbose));
+    let embedders: Vec<ServedEmbedder> = embedders.collect::<Result<_, Failure>>()?;
+    server.run(texts, embedders).map_err(refused)?;
+    stats.finish()
 }
 
 impl ServeArguments {

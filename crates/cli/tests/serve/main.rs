@@ -5,6 +5,8 @@ mod guide;
 mod many;
 mod plan;
 mod process;
+#[path = "../model/rerankers.rs"]
+mod rerankers;
 mod shortened;
 #[allow(dead_code)] // the tests of `orlop plan` need more of it
 #[path = "../plan/support.rs"]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::process::Server;
+use crate::rerankers::reranker;
 use crate::support::Folder;
 use crate::with_model::{json, orlop};
 
@@ -65,8 +66,60 @@ fn models_that_cannot_be_told_apart_are_refused() {
         (&["-m", &one, "--alias", "a", "--alias", "b"], "2 names for 1 models"),
         (&["-m", &one, "-m", &two, "--lora", &two], "--lora is for one model"),
         (&["-m", &one, "-m", "/nonexistent.gguf"], "/nonexistent.gguf"),
+        (&["-m", &one, "-m", &two, "-md", &one], "--model-draft is for one model"),
+        (&["-m", &one, "-md", "/nonexistent.gguf"], "/nonexistent.gguf"),
+        (&["-m", &one, "--embeddings", "--lookup"], "--embeddings"),
     ] {
         let said = orlop(&[&["serve"], arguments].concat()).refusal(2);
         assert!(said.contains(words), "{said}");
     }
+}
+
+#[test]
+fn models_that_make_scores_are_served_beside_others_and_planned_with_them() {
+    let folder = Folder::new();
+    let (text, scores) = (made(&folder, "text"), folder.path("scores.gguf"));
+    reranker(&scores);
+    let models = ["-m", &text, "-m", &scores];
+    let server = Server::start(&models);
+    for (path, body, status) in [
+        ("/v1/completions", r#"{"prompt":[1,70],"max_tokens":2}"#, "200 OK"),
+        ("/v1/completions", r#"{"model":"scores","prompt":[1,70]}"#, "400 Bad Request"),
+        ("/v1/rerank", r#"{"query":"a","documents":["b"]}"#, "200 OK"),
+        ("/v1/rerank", r#"{"model":"text","query":"a","documents":["b"]}"#, "400 Bad Request"),
+    ] {
+        let answer = server.ask("POST", path, body);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path} {body}: {answer}");
+    }
+    let settings = ["serve", "--plan", "--json", "-c", "1024", "-t", "1"];
+    let plan = json(&[&settings[..], &models, &["--budget", "cpu=1GiB"]].concat());
+    let [scores, text] = plan["models"].as_array().unwrap().as_slice() else { panic!("{plan}") };
+    assert_eq!((&scores["name"], &text["name"]), (&"scores".into(), &"text".into()));
+    assert!(scores.get("rows").is_none() && text["rows"] == 1024, "{plan}");
+    // What stays in memory is not free for the other one.
+    let number = |model: &Value, key: &str| model["devices"][0][key].as_u64().unwrap();
+    assert_eq!(number(text, "free"), number(scores, "free") - number(scores, "total"));
+}
+
+#[test]
+fn drafts_change_no_answer_and_a_draft_model_is_part_of_the_plan() {
+    let folder = Folder::new();
+    let (model, draft) = (made(&folder, "model"), made(&folder, "draft"));
+    let body = r#"{"prompt":[1,70,71],"max_tokens":30,"temperature":0.7,"seed":5,"ignore_eos":true}"#;
+    let answer = |more: &[&str]| {
+        let server = Server::start(&[&["-m", &model], more].concat());
+        let answer = server.ask("POST", "/v1/completions", body);
+        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        answer["choices"][0]["text"].as_str().unwrap().to_owned()
+    };
+    let plain = answer(&[]);
+    assert_eq!([answer(&["--lookup"]), answer(&["-md", &draft])], [plain.clone(), plain]);
+    let plan = |command: &[&str]| json(&[command, &["--json", "-c", "1024", "-t", "1"]].concat());
+    let bytes = |plan: &Value, key: &str| plan["devices"][0][key].as_u64().unwrap();
+    let serve = ["serve", "--plan", "-m", &model];
+    let (alone, pair) = (plan(&serve), plan(&[&serve[..], &["-md", &draft]].concat()));
+    // As many rows of an equal model.
+    assert_eq!(bytes(&pair, "kv"), 2 * bytes(&alone, "kv"));
+    assert!(bytes(&pair, "compute") > bytes(&alone, "compute"));
+    assert_eq!(pair["rows"], alone["rows"]);
 }

@@ -19,16 +19,21 @@ pub(crate) fn health(front: &Front) -> Response {
 
 /// All models, those that are not loaded, too. Clients ask while the first one is loaded.
 fn models(front: &Front) -> Vec<Json> {
-    match front.served.get() {
-        None => Vec::new(),
-        Some(Served::Embedder(ready)) => {
-            vec![model(front, &ready.name, &ready.facts, ready.longest, Residence::Loaded)]
-        }
-        Some(Served::Texts(models)) => models
-            .iter()
-            .map(|ready| model(front, &ready.name, &ready.facts, ready.limits.context, ready.residence.get()))
-            .collect(),
-    }
+    let Some(Served { texts, embedders }) = front.served.get() else { return Vec::new() };
+    let texts = texts
+        .iter()
+        .map(|ready| model(front, &ready.name, &ready.facts, ready.limits.context, ready.residence.get()));
+    let embedders = embedders.iter().map(|ready| {
+        let model = model(front, &ready.name, &ready.facts, ready.longest, Residence::Loaded);
+        with_task(model, if ready.ranks { "rerank" } else { "embed" })
+    });
+    texts.map(|model| with_task(model, "generate")).chain(embedders).collect()
+}
+
+/// With what it is for.
+fn with_task(mut model: Json, task: &str) -> Json {
+    model["task"] = task.into();
+    model
 }
 
 fn model(front: &Front, name: &str, facts: &ModelFacts, context: usize, residence: Residence) -> Json {

@@ -35,7 +35,7 @@ pub(crate) fn timings(finished: &Finished) -> Json {
     let each = |seconds: f64, count: usize| if count == 0 { 0.0 } else { 1e3 * seconds / count as f64 };
     let speed = |seconds: f64, count: usize| if seconds == 0.0 { 0.0 } else { count as f64 / seconds };
     let (fed, after) = (usage.prompt - usage.cached, usage.generated.saturating_sub(1));
-    json!({
+    let mut timings = json!({
         "queue_ms": 1e3 * times.queued.as_secs_f64(),
         "cache_n": usage.cached,
         "prompt_n": fed,
@@ -46,7 +46,12 @@ pub(crate) fn timings(finished: &Finished) -> Json {
         "predicted_ms": 1e3 * generation,
         "predicted_per_token_ms": each(generation, after),
         "predicted_per_second": speed(generation, after),
-    })
+    });
+    if usage.drafted > 0 {
+        timings["draft_n"] = usage.drafted.into();
+        timings["draft_n_accepted"] = usage.accepted.into();
+    }
+    timings
 }
 
 /// Why an answer ended.

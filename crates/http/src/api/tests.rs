@@ -42,7 +42,8 @@ fn say(mailbox: &Mailbox) {
                 let text = text.to_owned();
                 ring.push(0, Event::Text(Generated { text, tokens: 1, scores: Vec::new() }));
             }
-            let usage = RequestUsage { prompt: 10, cached: 2, generated: SAID.len() };
+            let (generated, none) = (SAID.len(), RequestUsage::default());
+            let usage = RequestUsage { prompt: 10, cached: 2, generated, ..none };
             let ended = Ended { end: RequestEnd::Done, usage, stopped_by: None, times: Times::default() };
             ring.push(0, Event::End(ended));
             return;

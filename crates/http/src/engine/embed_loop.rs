@@ -27,19 +27,28 @@ pub(crate) enum EmbedTexts {
 /// Time between two looks for the end of the server.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Answers until the mailbox says that everything ends and everything has.
-pub(crate) fn run(embedder: &mut Embedder, asks: &Receiver<EmbedAsk>, mailbox: &Mailbox) {
-    loop {
-        let ends = mailbox.ends();
-        if ends.is_some_and(|ends| Instant::now() >= ends) {
-            return;
-        }
-        match asks.recv_timeout(LOOK) {
-            // A client that has gone away needs no answer.
-            Ok(EmbedAsk { reply, .. }) if reply.is_closed() => {}
-            Ok(EmbedAsk { texts, reply }) => drop(reply.send(answer(embedder, texts))),
-            Err(RecvTimeoutError::Timeout) if ends.is_none() => {}
-            Err(_) => return,
+/// A loaded model and what it is asked.
+#[derive(Debug)]
+pub(crate) struct AskedEmbedder {
+    pub(crate) embedder: Embedder,
+    pub(crate) asked: Receiver<EmbedAsk>,
+}
+
+impl AskedEmbedder {
+    /// Answers until the mailbox says that everything ends and everything has. Those that still wait then are told so.
+    pub(crate) fn answer(mut self, mailbox: &Mailbox) {
+        loop {
+            let ends = mailbox.ends();
+            if ends.is_some_and(|ends| Instant::now() >= ends) {
+                return;
+            }
+            match self.asked.recv_timeout(LOOK) {
+                // A client that has gone away needs no answer.
+                Ok(EmbedAsk { reply, .. }) if reply.is_closed() => {}
+                Ok(EmbedAsk { texts, reply }) => drop(reply.send(answer(&mut self.embedder, texts))),
+                Err(RecvTimeoutError::Timeout) if ends.is_none() => {}
+                Err(_) => return,
+            }
         }
     }
 }

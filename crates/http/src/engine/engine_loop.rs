@@ -5,12 +5,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use orlop_llm::{Engine, Error};
+use orlop_llm::Error;
 use orlop_serve::{ModelMove, ModelUse};
 
 use super::lane::Lane;
 use super::mailbox::{Mailbox, Message, Taken};
 use crate::metrics::Metrics;
+use crate::model::LoadedModel;
 
 /// The longest sleep while there is no request.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -33,7 +34,7 @@ pub(crate) struct EngineLoop {
 /// A model that is being loaded.
 struct Loading {
     lane: usize,
-    engine: Receiver<Result<Engine, Error>>,
+    engine: Receiver<Result<LoadedModel, Error>>,
 }
 
 /// Rings when it is dropped.

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use orlop_llm::Engine;
 use orlop_serve::{
     ModelUse, PagedEngine, Request, RequestEnd, RequestId, RequestUsage, Scheduler, Submission, Suspended,
 };
@@ -15,7 +14,7 @@ use super::paged_model::PagedModel;
 use super::ring::Ring;
 use crate::front::{Ready, Residence};
 use crate::metrics::Metrics;
-use crate::model::LoadModel;
+use crate::model::{LoadModel, LoadedModel};
 
 /// A model with its requests.
 pub(crate) struct Lane {
@@ -188,9 +187,9 @@ impl Lane {
     }
 
     /// The model is loaded.
-    pub(crate) fn arrive(&mut self, engine: Engine) {
-        self.metrics.loaded(&self.ready.name, &self.ready.planned, &engine.memory());
-        let engine = PagedModel::new(engine, self.context, self.parallel);
+    pub(crate) fn arrive(&mut self, loaded: LoadedModel) {
+        self.metrics.loaded(&self.ready.name, &self.ready.planned, &loaded.memory());
+        let engine = PagedModel::new(loaded, self.context, self.parallel);
         self.change(|state| match state {
             LaneState::Away(suspended) | LaneState::Coming(suspended) => {
                 LaneState::Here(Box::new(suspended.resume(engine)))

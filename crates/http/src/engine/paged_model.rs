@@ -1,12 +1,21 @@
 //! A loaded model as the scheduler's engine.
 
-use orlop_llm::{Blueprint, Config, Engine, Error, LayerConfig, PAGE_ROWS, Part, SequenceId, Wanted};
-use orlop_serve::{Limits, PagedEngine, Rows, StepPart, StepRow};
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use orlop_llm::{
+    BatchSpeculator, Blueprint, Config, Engine, Error, LayerConfig, PAGE_ROWS, Part, RunRows, SequenceDraft,
+    SequenceId, SequenceText, Wanted,
+};
+use orlop_serve::{DraftText, Limits, PagedEngine, Rows, StepPart, StepRow};
+
+use crate::model::LoadedModel;
 
 /// An engine with the limits of a server.
 #[derive(Debug)]
 pub(crate) struct PagedModel {
     engine: Engine,
+    drafts: Option<BatchSpeculator>,
     limits: Limits,
     pages: CountedPages,
     /// A device is lost.
@@ -26,7 +35,8 @@ enum CountedPages {
 
 impl PagedModel {
     /// With at most `context` tokens a sequence and `parallel` requests that run.
-    pub(crate) fn new(engine: Engine, context: Option<u64>, parallel: usize) -> PagedModel {
+    pub(crate) fn new(loaded: LoadedModel, context: Option<u64>, parallel: usize) -> PagedModel {
+        let LoadedModel { engine, drafts } = loaded;
         let batches = engine.batch_sizes().map(|size| size as usize).collect();
         let limits = Limits { batches, ..limits(engine.blueprint(), context, parallel) };
         let pages = match engine.blueprint().whole_pages() {
@@ -34,12 +44,18 @@ impl PagedModel {
             Some(_) => CountedPages::WholeContext,
             None => CountedPages::Sequences,
         };
-        PagedModel { engine, limits, pages, lost: false }
+        PagedModel { engine, drafts, limits, pages, lost: false }
     }
 
     /// Pages that sequences use, and all pages.
     pub(crate) fn page_counts(&self) -> (usize, usize) {
         (self.limits.pages.saturating_sub(self.free_pages()), self.limits.pages)
+    }
+
+    /// Notes whether a device is lost, after an error.
+    fn look_at_devices(&mut self) {
+        let machine = self.engine.blueprint().machine();
+        self.lost = machine.devices().iter().any(|device| device.facts().lost);
     }
 }
 
@@ -127,31 +143,94 @@ impl PagedEngine for PagedModel {
     fn step(
         &mut self,
         parts: &[StepPart<'_, SequenceId>],
-        each: &mut dyn FnMut(usize, StepRow<'_>),
+        each: &mut dyn FnMut(usize, StepRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), Error> {
-        let wanted = |rows| if rows == Rows::Nothing { Wanted::Nothing } else { Wanted::Last };
         let fed: Vec<Part<'_>> = parts
             .iter()
-            .map(|part| Part { sequence: part.sequence, tokens: part.tokens, wanted: wanted(part.rows) })
+            .map(|part| Part { sequence: part.sequence, tokens: part.tokens, wanted: wanted(part) })
             .collect();
-        let result = self.engine.feed_parts(&fed, &mut |mut run| {
-            let of = |part: usize| parts[part].rows;
-            if run.rows().iter().any(|row| of(row.part) == Rows::Best) {
-                let best = run.best()?.filter(|(row, _)| of(row.part) == Rows::Best);
-                best.for_each(|(row, token)| each(row.part, StepRow::Best(token)));
-            }
-            for number in 0..run.rows().len() {
-                let part = run.rows()[number].part;
-                if of(part) == Rows::Logits {
-                    each(part, StepRow::Logits(run.logits_of(number)?));
-                }
-            }
-            Ok(())
-        });
+        let mut reader = RowReader { parts, rows: vec![0; parts.len()], done: None };
+        let begin = Instant::now();
+        let result = self.engine.feed_parts(&fed, &mut |rows| reader.read(rows, each));
         if result.is_err() {
-            let machine = self.engine.blueprint().machine();
-            self.lost = machine.devices().iter().any(|device| device.facts().lost);
+            self.look_at_devices();
+        } else if let Some(drafts) = &mut self.drafts
+            && parts.iter().all(|part| part.rows != Rows::Nothing && part.tokens.len() == 1 + part.drafted)
+        {
+            let verified = parts.iter().zip(reader.rows).map(|(part, rows)| SequenceDraft {
+                drafted: part.drafted,
+                accepted: rows.saturating_sub(1),
+            });
+            drafts.verified(&verified.collect::<Vec<_>>(), begin.elapsed());
         }
         result
+    }
+
+    fn draft(&mut self, texts: &[DraftText<'_, SequenceId>], drafts: &mut [Vec<u32>]) {
+        let Some(speculator) = &mut self.drafts else { return };
+        let texts = texts.iter().map(|text| SequenceText {
+            sequence: text.sequence,
+            tokens: text.tokens,
+            most: text.most,
+        });
+        if speculator.draft(&texts.collect::<Vec<_>>(), drafts).is_err() {
+            drafts.iter_mut().for_each(Vec::clear);
+            self.look_at_devices();
+        }
+    }
+
+    fn end_drafts(&mut self, sequence: SequenceId) {
+        if let Some(drafts) = &mut self.drafts {
+            drafts.end(sequence);
+        }
+    }
+}
+
+fn wanted(part: &StepPart<'_, SequenceId>) -> Wanted {
+    match part.rows {
+        Rows::Nothing => Wanted::Nothing,
+        _ if part.drafted > 0 => Wanted::All,
+        _ => Wanted::Last,
+    }
+}
+
+/// Gives the rows of runs to those who wait for them.
+struct RowReader<'a> {
+    parts: &'a [StepPart<'a, SequenceId>],
+    /// Rows that each part has taken.
+    rows: Vec<usize>,
+    /// The last part that wants no more.
+    done: Option<usize>,
+}
+
+impl RowReader<'_> {
+    fn read(
+        &mut self,
+        mut run: RunRows<'_>,
+        each: &mut dyn FnMut(usize, StepRow<'_>) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let of = |part: usize| self.parts[part].rows;
+        let best: Vec<u32> = match run.rows().iter().any(|row| of(row.part) == Rows::Best) {
+            true => run.best()?.map(|(_, token)| token).collect(),
+            false => Vec::new(),
+        };
+        for number in 0..run.rows().len() {
+            let row = run.rows()[number];
+            let StepPart { tokens, drafted, rows, .. } = self.parts[row.part];
+            // Rows before the draft are not wanted, nor those behind what was rejected.
+            if row.index + 1 + drafted < tokens.len() || self.done == Some(row.part) {
+                continue;
+            }
+            self.rows[row.part] += 1;
+            let flow = match rows {
+                Rows::Nothing => continue,
+                Rows::Best => each(row.part, StepRow::Best(best[number])),
+                Rows::Logits => each(row.part, StepRow::Logits(run.logits_of(number)?)),
+            };
+            if flow.is_break() {
+                self.done = Some(row.part);
+            }
+        }
+        Ok(())
     }
 }

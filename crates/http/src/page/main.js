@@ -114,7 +114,8 @@ function notice(about, text) {
 }
 
 function showModels(models) {
-  const names = models.map(({ id }) => id);
+  const writers = models.filter(({ task }) => task === "generate");
+  const names = (writers.length ? writers : models).map(({ id }) => id);
   const select = byId("model");
   select.replaceChildren(...names.map((name) => element("option", {}, name)));
   const chosen = settings.settings().model;

@@ -1,8 +1,9 @@
 //! `/v1/embeddings` and `/v1/rerank`, of models that make embeddings or scores.
 
+use orlop_http::ServedEmbedder;
 use serde_json::{Value as Json, json};
 
-use crate::support::{model, reranker, start, start_embedder};
+use crate::support::{cpu, embedder, model, options, reranker, served, start, start_all, start_embedder};
 
 #[test]
 fn embeddings_are_those_of_the_model_in_both_encodings() {
@@ -78,4 +79,59 @@ fn documents_are_ranked_by_their_scores() {
     let refused = server.post("/v1/embeddings", &json!({ "input": "a" }));
     assert_eq!((refused.status, &refused.json()["error"]["code"]), (400, &json!("unsupported")));
     assert_eq!(server.post("/v1/rerank", &json!({ "query": "a", "documents": [] })).status, 400);
+}
+
+#[test]
+fn models_of_all_kinds_are_served_together_and_each_request_reaches_one_that_can_answer() {
+    let (text, ranker) = (model(), reranker());
+    let embeds = |name, model| ServedEmbedder::new(name, embedder(model), model).unwrap();
+    let texts = vec![served("text", cpu(), &text, 4, 256)];
+    let server = start_all(options(), texts, vec![embeds("vectors", &text), embeds("scores", &ranker)]);
+    let list = server.get("/v1/models").ok();
+    let tasks = list["data"].as_array().unwrap().iter().map(|model| (&model["id"], &model["task"]));
+    assert_eq!(
+        json!(tasks.collect::<Vec<_>>()),
+        json!([["text", "generate"], ["vectors", "embed"], ["scores", "rerank"],])
+    );
+    let [write, embed, rank] = [
+        ("/v1/completions", json!({ "prompt": "a", "max_tokens": 2 })),
+        ("/v1/embeddings", json!({ "input": "a" })),
+        ("/v1/rerank", json!({ "query": "a", "documents": ["b"] })),
+    ];
+    let ask = |(path, body): &(&str, Json), model: &str| {
+        let mut body = body.clone();
+        body["model"] = model.into();
+        server.post(path, &body)
+    };
+    // Without a name, it is the first that can.
+    for (path, body) in [&write, &embed, &rank] {
+        server.post(path, body).ok();
+    }
+    let row = |answer: Json| -> Vec<f32> {
+        serde_json::from_value(answer["data"][0]["embedding"].clone()).unwrap()
+    };
+    let expected = embedder(&text).embed(&["a"]).unwrap().rows;
+    assert_eq!(row(ask(&embed, "vectors").ok()), expected[0]);
+    ask(&write, "text").ok();
+    ask(&rank, "scores").ok();
+    for (request, model, words) in [
+        (&write, "vectors", "The model `vectors` makes embeddings, and no text"),
+        (&write, "scores", "The model `scores` makes embeddings, and no text"),
+        (&embed, "text", "The model `text` makes text, and no embeddings"),
+        (&rank, "text", "The model `text` makes text, and no embeddings"),
+        (&embed, "scores", "scores of pairs"),
+        (&rank, "vectors", "embeddings"),
+    ] {
+        let answer = ask(request, model);
+        let error = &answer.json()["error"];
+        assert_eq!(
+            (answer.status, &error["param"], &error["code"]),
+            (400, &json!("model"), &json!("unsupported"))
+        );
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+    }
+    let unknown = ask(&embed, "text-embedding-3-small");
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.text().contains("`text`") && unknown.text().contains("`vectors`"), "{}", unknown.text());
+    server.join(std::time::Duration::from_secs(30));
 }

@@ -5,6 +5,7 @@ mod cancels;
 mod chat;
 mod client;
 mod completions;
+mod drafts;
 mod embeddings;
 mod guards;
 mod losses;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use orlop_http::{ServedModel, ServerOptions};
+use orlop_http::{LoadedModel, ServedModel, ServerOptions};
 use orlop_llm::{Engine, SamplingOptions};
 use serde_json::{Value as Json, json};
 
@@ -28,7 +28,7 @@ fn counted(name: &str, room: u64) -> Counted {
     let count = Arc::clone(&loads);
     let load = move || {
         count.fetch_add(1, Ordering::Relaxed);
-        Engine::load(plan()?, &mut |_, _| ())
+        Engine::load(plan()?, &mut |_, _| ()).map(LoadedModel::from)
     };
     Counted { served: ServedModel::new(name, planned, SamplingOptions::default(), load).unwrap(), loads }
 }

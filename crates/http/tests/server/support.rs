@@ -9,7 +9,9 @@ use orlop_backend::Device;
 use orlop_cpu::{CpuDevice, ThreadPool};
 use orlop_gguf::{GgufFile, GgufPart, MetadataValue, Writer};
 use orlop_graph::DType;
-use orlop_http::{HttpServer, ServedEmbedder, ServedModel, ServerOptions, Stopper, with_sequences};
+use orlop_http::{
+    HttpServer, LoadedModel, ServedEmbedder, ServedModel, ServerOptions, Stopper, with_sequences,
+};
 use orlop_llm::{Blueprint, Embedder, Engine, Error, Model, SamplingOptions, Settings, Synth};
 use orlop_sched::Machine;
 use serde_json::Value as Json;
@@ -93,16 +95,26 @@ pub(crate) fn served(
     let model = model.clone();
     let load = move || {
         let device = if device.facts().lost { cpu() } else { Arc::clone(&device) };
-        Engine::load(blueprint(device, &model, parallel, rows, None)?, &mut |_, _| ())
+        let planned = blueprint(device, &model, parallel, rows, None)?;
+        Engine::load(planned, &mut |_, _| ()).map(LoadedModel::from)
     };
     ServedModel::new(name, planned, SamplingOptions::default(), load).unwrap()
 }
 
 /// A server of some models.
 pub(crate) fn start_models(options: ServerOptions, models: Vec<ServedModel>) -> Running {
+    start_all(options, models, Vec::new())
+}
+
+/// A server of some models, and of some that make embeddings or scores.
+pub(crate) fn start_all(
+    options: ServerOptions,
+    models: Vec<ServedModel>,
+    embedders: Vec<ServedEmbedder>,
+) -> Running {
     let server = HttpServer::bind(options).unwrap();
     let (address, stopper) = (server.address(), server.stopper());
-    let thread = std::thread::spawn(move || server.run(models).unwrap());
+    let thread = std::thread::spawn(move || server.run(models, embedders).unwrap());
     let running = Running { address, stopper, thread: Some(thread) };
     running.until("it is ready", || running.get("/health").status == 200);
     running
@@ -121,21 +133,18 @@ pub(crate) fn reranker() -> Model {
     Model::from_file(GgufFile::from_file(GgufPart::from_bytes(Arc::new(file)).unwrap())).unwrap()
 }
 
-/// A server of embeddings or scores, and the same model beside it.
-pub(crate) fn start_embedder(model: Model) -> (Running, Embedder) {
+/// A model that makes embeddings or scores.
+pub(crate) fn embedder(model: &Model) -> Embedder {
     let machine = Machine::new([cpu()]).unwrap();
     let settings = Settings { context: Some(128), ..Settings::default() };
-    let load = || {
-        let blueprint = Embedder::plan(&model, &machine, &settings, None).unwrap();
-        Embedder::load(blueprint, &mut |_, _| ()).unwrap()
-    };
-    let served = ServedEmbedder::new("default", load(), &model).unwrap();
-    let server = HttpServer::bind(options()).unwrap();
-    let (address, stopper) = (server.address(), server.stopper());
-    let thread = std::thread::spawn(move || server.run_embedder(served).unwrap());
-    let running = Running { address, stopper, thread: Some(thread) };
-    running.until("it is ready", || running.get("/health").status == 200);
-    (running, load())
+    let blueprint = Embedder::plan(model, &machine, &settings, None).unwrap();
+    Embedder::load(blueprint, &mut |_, _| ()).unwrap()
+}
+
+/// A server of embeddings or scores, and the same model beside it.
+pub(crate) fn start_embedder(model: Model) -> (Running, Embedder) {
+    let served = ServedEmbedder::new("default", embedder(&model), &model).unwrap();
+    (start_all(options(), Vec::new(), vec![served]), embedder(&model))
 }
 
 impl Running {

@@ -52,7 +52,8 @@ impl Lookup {
         self.tables.iter().find_map(|table| table.find(text))
     }
 
-    fn continuation(&mut self, text: &[u32], most: usize, into: &mut Vec<u32>) {
+    /// Appends what followed the last tokens of a text, up to `most` tokens.
+    pub(super) fn continuation(&mut self, text: &[u32], most: usize, into: &mut Vec<u32>) {
         let Some(from) = self.find(text) else { return };
         let first = into.len();
         for index in from..from + most {

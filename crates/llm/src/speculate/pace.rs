@@ -48,6 +48,13 @@ struct Run {
     time: Estimate,
 }
 
+/// What a run verified of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verified {
+    pub(super) drafted: usize,
+    pub(super) accepted: usize,
+}
+
 /// Seconds that something takes, if that was measured. Other programs make some measurements too long, and none too short.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate(Option<f64>);
@@ -127,13 +134,25 @@ impl Pace {
 
     /// A run of some tokens took some time, and some of the draft were accepted.
     pub(super) fn verified(&mut self, tokens: usize, accepted: usize, took: Duration) {
-        let gained = accepted as f64 + 1.0;
+        self.verified_all(&[Verified { drafted: tokens - 1, accepted }], took);
+    }
+
+    /// A run of several sequences took some time. Its length is that of the longest draft, and what is gained the mean.
+    pub(super) fn verified_all(&mut self, runs: &[Verified], took: Duration) {
+        let mean = |count: fn(&Verified) -> usize| {
+            runs.iter().map(count).sum::<usize>() as f64 / runs.len().max(1) as f64
+        };
+        let accepted = mean(|run| run.accepted);
+        // The first token that is not accepted was compared, too.
+        let compared = mean(|run| (run.accepted + 1).min(run.drafted));
+        let tokens = 1 + runs.iter().map(|run| run.drafted).max().unwrap_or(0);
+        let gained = accepted + 1.0;
         self.account += MAX_LOSS * gained;
         // No run is faster than one of a single token.
         if tokens == 1 || self.single.0.is_none_or(|single| took.as_secs_f64() < single) {
             self.single.add(took.as_secs_f64());
         }
-        self.failed = tokens > 1 && accepted == 0;
+        self.failed = tokens > 1 && accepted == 0.0;
         self.since_single = if tokens == 1 { 0 } else { self.since_single + 1 };
         let taken = self.single.0.map_or(1.0, |single| took.as_secs_f64() / single).clamp(1.0, tokens as f64);
         if let Some(index) = self.runs.iter().position(|run| run.tokens == tokens) {
@@ -143,9 +162,7 @@ impl Pace {
             let most = if first { 1.5 * assumed } else { f64::MAX };
             self.runs[index].time.add(took.as_secs_f64().min(most));
             self.account += gained - if first { taken } else { self.verifying(&self.runs[index]) };
-            // The first token that is not accepted was compared, too.
-            let compared = (accepted + 1).min(tokens - 1) as f64;
-            self.accepted = self.accepted * DECAY + accepted as f64;
+            self.accepted = self.accepted * DECAY + accepted;
             self.compared = self.compared * DECAY + compared;
         }
         self.account = self.account.min(MAX_ACCOUNT);

@@ -2,6 +2,7 @@
 
 use orlop_sched::{Machine, largest_fitting};
 
+use super::batch::BatchSpeculator;
 use super::vocabulary::check_vocabulary;
 use crate::blueprint::check_rewinds;
 use crate::{Blueprint, Error, Forecast, LayerChoice, Model, Settings};
@@ -17,8 +18,9 @@ pub struct PairBlueprint {
 }
 
 impl PairBlueprint {
-    /// As [`Blueprint::plan`]. The settings are those of the model; the draft model has the same, but one sequence, no
-    /// drafts of its own and no saved plans, and as many of its layers as fit are on the first device.
+    /// As [`Blueprint::plan`]. The settings are those of the model; the draft model has the same, but no drafts of its own and
+    /// no saved plans, and as many of its layers as fit are on the first device. Where the model has one sequence, it has one,
+    /// too, else those of a [`BatchSpeculator`].
     ///
     /// # Errors
     /// [`Error::OtherVocabulary`], [`Error::CannotRewind`]; [`Error::DoesNotFit`] with what both need; and as
@@ -86,7 +88,7 @@ impl PairBlueprint {
             plans,
             layout,
             draft: 0,
-            sequences: 1,
+            sequences: BatchSpeculator::draft_sequences(settings.sequences),
             expert_counter: None,
             expert_counts: None,
             ..settings.clone()

@@ -2,14 +2,15 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orlop_backend::Cancel;
 use orlop_gguf::{Array, GgufFile as Parts, GgufPart, MetadataValue, Strings};
 use orlop_llm::{
-    Blueprint, Chat, ChatEvent, ChatTemplate, DifferentToken, DraftCounts, DraftModel, Drafter, End, Engine,
-    Error, FileType, GenerateEvent, GenerateOptions, Lookup, Model, PairBlueprint, Sampler, SamplingOptions,
-    SequenceId, Settings, Speculator, Synth, TextModel, TextOptions, Tokenizer, VocabularyDifference,
-    generate, generate_with,
+    BatchSpeculator, Blueprint, Chat, ChatEvent, ChatTemplate, DifferentToken, DraftCounts, DraftModel,
+    Drafter, End, Engine, Error, FileType, GenerateEvent, GenerateOptions, Lookup, Model, PairBlueprint,
+    Part, RunRows, Sampler, SamplingOptions, SequenceDraft, SequenceId, SequenceText, Settings, Speculator,
+    Synth, TextModel, TextOptions, Tokenizer, VocabularyDifference, generate, generate_with,
 };
 use orlop_sched::Machine;
 use orlop_testkit::{Random, ReferenceDevice};
@@ -542,4 +543,86 @@ fn generation_without_a_speculator_drafts_nothing() {
     let mut each = |_| ControlFlow::Continue(());
     generate(&mut engine, &bench.tokenizer, &mut sampler, &PROMPT, Some(9), &mut each).unwrap();
     assert!(engine.recorded()[1..].iter().all(|run| run.tokens == 1));
+}
+
+/// What each of some sequences gives that are continued together, greedily, with drafts.
+fn continued(
+    engine: &mut Engine,
+    drafts: &mut BatchSpeculator,
+    prompts: &[Vec<u32>],
+    tokens: usize,
+) -> Vec<Vec<u32>> {
+    let sequences: Vec<SequenceId> = prompts.iter().map(|_| engine.start_sequence().unwrap()).collect();
+    let mut texts = prompts.to_vec();
+    for (sequence, text) in sequences.iter().zip(&mut texts) {
+        let mut next = 0;
+        let part = Part::last(*sequence, text);
+        engine.feed_parts(&[part], &mut |mut rows| Ok(next = rows.best()?.next().unwrap().1)).unwrap();
+        text.push(next);
+    }
+    while texts.iter().zip(prompts).any(|(text, prompt)| text.len() < prompt.len() + tokens) {
+        let wanted =
+            sequences.iter().zip(&texts).zip(prompts).map(|((sequence, text), prompt)| SequenceText {
+                sequence: *sequence,
+                tokens: text,
+                most: (prompt.len() + tokens).saturating_sub(text.len() + 1),
+            });
+        let mut drafted = vec![Vec::new(); texts.len()];
+        drafts.draft(&wanted.collect::<Vec<_>>(), &mut drafted).unwrap();
+        let fed: Vec<Vec<u32>> = texts
+            .iter()
+            .zip(&drafted)
+            .map(|(text, draft)| [&text[text.len() - 1..], draft].concat())
+            .collect();
+        let parts: Vec<Part<'_>> =
+            sequences.iter().zip(&fed).map(|(sequence, fed)| Part::all(*sequence, fed)).collect();
+        let mut best = vec![Vec::new(); texts.len()];
+        let mut each = |mut rows: RunRows<'_>| {
+            rows.best()?.for_each(|(row, token)| best[row.part].push(token));
+            Ok(())
+        };
+        engine.feed_parts(&parts, &mut each).unwrap();
+        let mut verified = Vec::new();
+        for (index, text) in texts.iter_mut().enumerate() {
+            let right = drafted[index].iter().zip(&best[index]).take_while(|(draft, best)| draft == best);
+            let accepted = right.count();
+            text.extend_from_slice(&best[index][..=accepted]);
+            engine.truncate_sequence(sequences[index], text.len() - 1).unwrap();
+            verified.push(SequenceDraft { drafted: drafted[index].len(), accepted });
+        }
+        drafts.verified(&verified, Duration::from_millis(1));
+    }
+    for sequence in sequences {
+        drafts.end(sequence);
+        engine.end_sequence(sequence).unwrap();
+    }
+    texts.iter().zip(prompts).map(|(text, prompt)| text[prompt.len()..][..tokens].to_vec()).collect()
+}
+
+#[test]
+fn up_to_four_sequences_are_drafted_for_together() {
+    let bench = Bench::on_cpu();
+    let settings = Settings { context: Some(400), sequences: 9, draft: 3, ..bench.settings.clone() };
+    let pair = PairBlueprint::plan(&bench.model, &bench.model, &bench.machine, &settings).unwrap();
+    assert_eq!(pair.draft.settings().sequences, 5);
+    let mut engine = Engine::load(pair.model, &mut |_, _| ()).unwrap();
+    let draft = Engine::load(pair.draft, &mut |_, _| ()).unwrap();
+    let mut itself = BatchSpeculator::draft_model(draft, &engine).unwrap().always_longest();
+    let mut lookup = BatchSpeculator::lookup(&engine).unwrap().always_longest();
+    let prompts: Vec<Vec<u32>> =
+        (0..5).map(|index| (0..9 + index).map(|token| token * 7 % 60).collect()).collect();
+    let expected: Vec<Vec<u32>> = prompts
+        .iter()
+        .map(|prompt| continued(&mut engine, &mut lookup, std::slice::from_ref(prompt), 13).remove(0))
+        .collect();
+    let mut before = DraftCounts::default();
+    for count in 1..=5 {
+        let found = continued(&mut engine, &mut itself, &prompts[..count], 13);
+        assert_eq!(found, expected[..count]);
+        let counts = itself.counts() - before;
+        before = itself.counts();
+        // Three runs of four tokens each, for every sequence.
+        let all = if count > 4 { 0 } else { 9 * count };
+        assert_eq!(counts, DraftCounts { drafted: all, accepted: all }, "{count} sequences");
+    }
 }

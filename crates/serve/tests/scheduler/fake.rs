@@ -1,12 +1,14 @@
 //! An engine without a model: the next token is a function of all tokens before it. Its pages are counted as a real engine's.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
 use orlop_serve::{
-    Flow, Limits, PagedEngine, Request, RequestEnd, RequestId, RequestUsage, Rows, Scheduler, StepPart,
-    StepRow, Submission,
+    DraftText, Flow, Limits, PagedEngine, Request, RequestEnd, RequestId, RequestUsage, Rows, Scheduler,
+    StepPart, StepRow, Submission,
 };
 
 pub(crate) const PAGE: usize = 4;
@@ -32,6 +34,10 @@ pub(crate) struct FakeEngine {
     pub(crate) steps: u64,
     /// Tokens of each step.
     pub(crate) sizes: Vec<usize>,
+    /// Drafts this many tokens, and of them this many that are right.
+    drafts: Option<(usize, usize)>,
+    /// Sequences that were given drafts.
+    pub(crate) drafting: BTreeSet<usize>,
 }
 
 /// What a step that fails does to the sequences.
@@ -90,6 +96,8 @@ impl FakeEngine {
             lost: false,
             steps: 0,
             sizes: Vec::new(),
+            drafts: None,
+            drafting: BTreeSet::new(),
         }
     }
 
@@ -100,6 +108,11 @@ impl FakeEngine {
 
     pub(crate) fn with_window(mut self, window: usize) -> FakeEngine {
         self.window = window;
+        self
+    }
+
+    pub(crate) fn with_drafts(mut self, drafts: Option<(usize, usize)>) -> FakeEngine {
+        self.drafts = drafts;
         self
     }
 
@@ -213,7 +226,7 @@ impl PagedEngine for FakeEngine {
     fn step(
         &mut self,
         parts: &[StepPart<'_, usize>],
-        each: &mut dyn FnMut(usize, StepRow<'_>),
+        each: &mut dyn FnMut(usize, StepRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), String> {
         self.steps += 1;
         assert!(!self.lost, "the engine is lost");
@@ -227,13 +240,35 @@ impl PagedEngine for FakeEngine {
         assert!(self.sizes.last() <= Some(&self.limits.batch()), "a batch that is too large");
         for (index, part) in parts.iter().enumerate() {
             assert!(!part.tokens.is_empty(), "an empty part");
+            let before = self.len(part.sequence);
             part.tokens.iter().for_each(|token| self.push(part.sequence, *token));
-            if part.rows != Rows::Nothing {
-                let tokens = &self.sequences[part.sequence].as_ref().expect("a sequence").tokens;
-                each(index, StepRow::Best(next_token(tokens)));
+            if part.rows == Rows::Nothing {
+                continue;
             }
+            let tokens = &self.sequences[part.sequence].as_ref().expect("a sequence").tokens;
+            assert!(part.drafted < part.tokens.len(), "a draft behind nothing");
+            let mut ends = before + part.tokens.len() - part.drafted..=tokens.len();
+            let _ = ends.try_for_each(|end| each(index, StepRow::Best(next_token(&tokens[..end]))));
         }
         Ok(())
+    }
+
+    fn draft(&mut self, texts: &[DraftText<'_, usize>], drafts: &mut [Vec<u32>]) {
+        let Some((count, right)) = self.drafts else { return };
+        for (text, draft) in texts.iter().zip(drafts).filter(|(text, _)| text.most > 0) {
+            assert_eq!(self.len(text.sequence) + 1, text.tokens.len(), "the last token is not fed");
+            let mut tokens = text.tokens.to_vec();
+            for index in 0..count.min(text.most) {
+                let wrong = u32::from(index >= right);
+                tokens.push(next_token(&tokens) + wrong);
+            }
+            draft.extend_from_slice(&tokens[text.tokens.len()..]);
+            self.drafting.insert(text.sequence);
+        }
+    }
+
+    fn end_drafts(&mut self, sequence: usize) {
+        self.drafting.remove(&sequence);
     }
 }
 

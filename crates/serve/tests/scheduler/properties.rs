@@ -31,8 +31,10 @@ proptest! {
         pages in 11usize..40,
         parallel in 1usize..8,
         kept in 0usize..6,
+        drafts in prop::option::of((1usize..6, 0usize..6)),
     ) {
-        let mut scheduler = Scheduler::new(FakeEngine::new(pages, parallel, parallel + kept));
+        let engine = FakeEngine::new(pages, parallel, parallel + kept).with_drafts(drafts);
+        let mut scheduler = Scheduler::new(engine);
         let mut submitted = Vec::new();
         for event in &events {
             match event {
@@ -72,6 +74,7 @@ proptest! {
             }
         }
         scheduler.clear_cache();
+        prop_assert_eq!(scheduler.engine().drafting.len(), 0, "drafts of requests that have ended");
         prop_assert_eq!((scheduler.engine().free_pages(), scheduler.engine().live()), (pages, 0));
     }
 }

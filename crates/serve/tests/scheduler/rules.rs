@@ -390,3 +390,70 @@ fn salts_keep_prefixes_apart() {
     }
     assert_eq!(cached, [0, 0, 8]);
 }
+
+#[test]
+fn drafts_save_steps_and_change_no_token() {
+    let run = |drafts: Option<(usize, usize)>| {
+        let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8).with_drafts(drafts));
+        let (_, outcome) = submit(&mut scheduler, &prompt(3, 6), 12);
+        finish(&mut scheduler);
+        let outcome = outcome.borrow().clone();
+        assert_eq!(outcome.tokens, alone(&prompt(3, 6), 12, 256));
+        let counts = scheduler.counts();
+        assert_eq!(counts.drafted_tokens, outcome.usage.drafted as u64);
+        assert_eq!(counts.accepted_tokens, outcome.usage.accepted as u64);
+        assert_eq!(counts.generated_tokens, 12);
+        (counts.steps, outcome.usage.drafted, outcome.usage.accepted)
+    };
+    assert_eq!(run(None), (12, 0, 0));
+    // One token with the prompt, two runs of four, and the rest: no more is drafted than is wanted.
+    assert_eq!(run(Some((3, 3))), (4, 8, 8));
+    assert_eq!(run(Some((3, 1))), (7, 14, 5));
+    assert_eq!(run(Some((3, 0))).2, 0);
+}
+
+#[test]
+fn nothing_is_drafted_beside_prompts() {
+    let mut scheduler = Scheduler::new(FakeEngine::new(64, 4, 8).with_drafts(Some((3, 3))));
+    let _first = submit(&mut scheduler, &prompt(1, 5), 40);
+    steps(&mut scheduler, 2);
+    assert_eq!(scheduler.counts().drafted_tokens, 3);
+    let _second = submit(&mut scheduler, &prompt(2, 40), 40);
+    let mut prompts = 0;
+    while scheduler.running() > 0 {
+        let before = scheduler.counts().drafted_tokens;
+        let report = step(&mut scheduler);
+        prompts += report.prompt;
+        assert!(report.prompt == 0 || scheduler.counts().drafted_tokens == before, "{report:?}");
+    }
+    assert_eq!(prompts, 40);
+}
+
+#[test]
+fn where_the_engine_cannot_go_back_behind_a_draft_tokens_are_computed_again() {
+    let engine = FakeEngine::new(64, 4, 8).with_window(1).with_drafts(Some((3, 0)));
+    let mut scheduler = Scheduler::new(engine);
+    let prompts = [prompt(1, 5), prompt(2, 7)];
+    let outcomes = prompts.each_ref().map(|prompt| submit(&mut scheduler, prompt, 9).1);
+    finish(&mut scheduler);
+    assert!(scheduler.counts().admitted > 2);
+    for (prompt, outcome) in prompts.iter().zip(outcomes) {
+        assert_eq!(outcome.borrow().tokens, alone(prompt, 9, 256));
+    }
+}
+
+#[test]
+fn a_step_that_fails_with_a_draft_is_done_again_without() {
+    for damage in [Damage::Nothing, Damage::FirstIsFed] {
+        let mut engine = FakeEngine::new(64, 4, 8).with_drafts(Some((3, 1)));
+        (engine.fails_at, engine.damage) = (Some(3), damage);
+        let mut scheduler = Scheduler::new(engine);
+        let (_, outcome) = submit(&mut scheduler, &prompt(1, 5), 9);
+        steps(&mut scheduler, 3);
+        let drafted = scheduler.counts().drafted_tokens;
+        step(&mut scheduler);
+        assert_eq!(scheduler.counts().drafted_tokens, drafted, "one whose step failed is fed alone");
+        finish(&mut scheduler);
+        assert_eq!(outcome.borrow().tokens, alone(&prompt(1, 5), 9, 256), "{damage:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! What a server would take, and how many sequences it has room for.
 
 use orlop::http::CachePlan;
-use orlop::llm::{Blueprint, Forecast};
+use orlop::llm::Forecast;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -10,37 +10,50 @@ use crate::memory_table;
 use crate::printer::Printer;
 use crate::quantity::short_bytes;
 
-use super::models::PlannedModel;
+use super::models::{PlannedEmbedder, PlannedModel};
+
+/// A model of a server, and what it takes.
+struct PlanLine<'a> {
+    name: &'a str,
+    forecast: Forecast,
+    /// Of models that make text.
+    cache: Option<CachePlan>,
+}
 
 /// Prints the plan of a server, as a table or as JSON.
 pub(super) fn print(
-    models: &[PlannedModel],
+    embedders: &[PlannedEmbedder],
+    texts: &[PlannedModel],
     context: &dyn Fn(&PlannedModel) -> u64,
     parallel: usize,
     json: bool,
 ) -> Result<(), Failure> {
-    let plans = models.iter().map(|model| {
-        let plan = CachePlan::of(&model.blueprint, Some(context(model)), parallel).map_err(failure)?;
-        Ok((model.name.as_str(), model.blueprint.forecast().map_err(failure)?, plan))
+    let embedders = embedders
+        .iter()
+        .map(|model| Ok(PlanLine { name: &model.name, forecast: model.forecast()?, cache: None }));
+    let texts = texts.iter().map(|model| {
+        let cache = CachePlan::of(&model.blueprint, Some(context(model)), parallel).map_err(failure)?;
+        Ok(PlanLine { name: &model.name, forecast: model.forecast()?, cache: Some(cache) })
     });
-    let plans: Vec<(&str, Forecast, CachePlan)> = plans.collect::<Result<_, Failure>>()?;
-    let together = plans.iter().skip(1).fold(plans[0].1.clone(), |all, (_, forecast, _)| all.with(forecast));
+    let plans: Vec<PlanLine<'_>> = embedders.chain(texts).collect::<Result<_, Failure>>()?;
+    let first = plans[0].forecast.clone();
+    let together = plans.iter().skip(1).fold(first, |all, plan| all.with(&plan.forecast));
     let mut printer = Printer::new();
     match (plans.as_slice(), json) {
-        ([(_, forecast, plan)], true) => printer.json(&object(forecast, plan)),
-        ([(_, forecast, plan)], false) => table(forecast, plan, &mut printer),
+        ([plan], true) => printer.json(&object(plan)),
+        ([plan], false) => table(plan, &mut printer),
         (plans, true) => {
-            let objects = plans.iter().map(|(name, forecast, plan)| {
-                let mut object = object(forecast, plan);
-                object["name"] = (*name).into();
+            let objects = plans.iter().map(|plan| {
+                let mut object = object(plan);
+                object["name"] = plan.name.into();
                 object
             });
             printer.json(&json!({ "models": objects.collect::<Value>(), "fit_together": together.fits() }))
         }
         (plans, false) => {
-            for (name, forecast, plan) in plans {
-                printer.line(format!("{name}:"))?;
-                table(forecast, plan, &mut printer)?;
+            for plan in plans {
+                printer.line(format!("{}:", plan.name))?;
+                table(plan, &mut printer)?;
                 printer.line("")?;
             }
             printer.line(match together.fits() {
@@ -53,34 +66,26 @@ pub(super) fn print(
     }
 }
 
-fn object(forecast: &Forecast, plan: &CachePlan) -> Value {
-    let sequences = plan.sequences.iter();
-    let sequences = sequences.map(|(context, count)| json!({ "context": context, "count": count }));
-    json!({
-        "devices": MemoryReport::new(forecast).devices,
-        "fits": forecast.fits(),
-        "cache_bytes_per_token": plan.bytes_per_token,
-        "rows": plan.rows,
-        "sequences": sequences.collect::<Value>(),
-    })
+fn object(plan: &PlanLine<'_>) -> Value {
+    let PlanLine { forecast, cache, .. } = plan;
+    let mut object = json!({ "devices": MemoryReport::new(forecast).devices, "fits": forecast.fits() });
+    if let Some(CachePlan { bytes_per_token, rows, sequences, .. }) = cache {
+        let sequences = sequences.iter();
+        let sequences = sequences.map(|(context, count)| json!({ "context": context, "count": count }));
+        object["cache_bytes_per_token"] = (*bytes_per_token).into();
+        object["rows"] = (*rows).into();
+        object["sequences"] = sequences.collect();
+    }
+    object
 }
 
-fn table(forecast: &Forecast, plan: &CachePlan, printer: &mut Printer) -> Result<(), Failure> {
-    printer.line(memory_table::table(forecast))?;
-    printer.line(format!("cache: {} tokens, {} each", plan.rows, short_bytes(plan.bytes_per_token)))?;
+fn table(plan: &PlanLine<'_>, printer: &mut Printer) -> Result<(), Failure> {
+    printer.line(memory_table::table(&plan.forecast))?;
+    let Some(CachePlan { bytes_per_token, rows, sequences, .. }) = &plan.cache else { return Ok(()) };
+    printer.line(format!("cache: {rows} tokens, {} each", short_bytes(*bytes_per_token)))?;
     printer.line(format!("{:>10}  {}", "context", "sequences at the same time"))?;
-    for (context, count) in &plan.sequences {
+    for (context, count) in sequences {
         printer.line(format!("{context:>10}  {count}"))?;
     }
     Ok(())
-}
-
-/// Prints the plan of a server that keeps no sequences, as a table or as JSON.
-pub(crate) fn print_memory(blueprint: &Blueprint, json: bool) -> Result<(), Failure> {
-    let forecast = blueprint.forecast().map_err(failure)?;
-    match json {
-        true => Printer::new()
-            .json(&json!({ "devices": MemoryReport::new(&forecast).devices, "fits": forecast.fits() })),
-        false => Printer::new().line(memory_table::table(&forecast)),
-    }
 }
