@@ -121,6 +121,10 @@ enum Check {
     Embeddings,
     /// Compare perplexities and greedy tokens of trained models with llama.cpp's.
     Trained(scripts::Trained),
+    /// Ask the default model for answers that match generated JSON schemas, and validate them.
+    Schemas(scripts::Schemas),
+    /// Use `orlop serve` with clients of PyPI and npm: streams, tools, schemas, cancelling.
+    Clients,
 }
 
 fn main() -> ExitCode {
@@ -134,6 +138,8 @@ fn main() -> ExitCode {
         Task::Check(Check::Tokenizers(arguments)) => scripts::tokenizers(&arguments),
         Task::Check(Check::Embeddings) => scripts::embeddings(),
         Task::Check(Check::Trained(arguments)) => scripts::trained(&arguments),
+        Task::Check(Check::Schemas(arguments)) => scripts::schemas(&arguments),
+        Task::Check(Check::Clients) => scripts::clients(),
         Task::Fuzz { target, seconds } => fuzz::run(target, seconds),
         Task::Mutants(arguments) => mutants::run(&arguments),
         Task::Reproduce(arguments) => reproduce::run(&arguments),

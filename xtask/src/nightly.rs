@@ -4,14 +4,15 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use crate::reproduce::{self, Reproduce};
-use crate::{arm, fuzz, publish, python, sanitize, soak, test, test_ggml};
+use crate::{arm, fuzz, publish, python, sanitize, scripts, soak, test, test_ggml};
 
 /// Cases of each property test; the default is 256.
 const CASES: &str = "4096";
 
 /// Runs every test with more cases and models of every architecture on a GPU, builds every package by itself, installs the
-/// Python package with pip, runs tests under sanitizers, on 64-bit ARM and beside llama.cpp, builds the command twice, and then
-/// runs the soak and the fuzzer for some minutes each.
+/// Python package with pip, runs tests under sanitizers, on 64-bit ARM and beside llama.cpp, builds the command twice, asks the
+/// server for answers that match 1,000 schemas and uses it with clients of PyPI and npm, and then runs the soak and the fuzzer
+/// for some minutes each.
 pub(crate) fn run(minutes: u64) -> Result<()> {
     test::all(&[("PROPTEST_CASES", CASES), ("ORLOP_ALL_MODELS", "1")])?;
     publish::verify()?;
@@ -20,6 +21,8 @@ pub(crate) fn run(minutes: u64) -> Result<()> {
     arm::run()?;
     test_ggml::run(None, None)?;
     reproduce::run(&Reproduce::default())?;
+    scripts::schemas(&scripts::Schemas::default())?;
+    scripts::clients()?;
     soak::run(minutes)?;
     let targets = fuzz::Target::value_variants();
     for target in targets {

@@ -1,5 +1,5 @@
-//! `cargo xtask check tokenizers`, `embeddings` and `trained`: scripts that compare with other engines and with packages of the
-//! Python index, in a virtual environment in the target folder.
+//! `cargo xtask check tokenizers`, `embeddings`, `trained`, `schemas` and `clients`: scripts that compare with other engines and
+//! with packages of the registries, in a virtual environment in the target folder.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,11 +8,19 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::cargo;
+use crate::packages::{install, runs};
 use crate::peers::process::say;
 
 /// What the scripts import.
-const PACKAGES: [&str; 5] =
-    ["numpy==2.4.6", "gguf==0.19.0", "tokenizers==0.23.3", "sentencepiece==0.2.3", "safetensors==0.8.0"];
+const PACKAGES: [&str; 7] = [
+    "numpy==2.4.6",
+    "gguf==0.19.0",
+    "tokenizers==0.23.3",
+    "sentencepiece==0.2.3",
+    "safetensors==0.8.0",
+    "jsonschema[format-nongpl]==4.26.0",
+    "check-jsonschema==0.39.0",
+];
 
 /// Which vocabularies to compare.
 #[derive(Args, Debug)]
@@ -61,11 +69,42 @@ pub(crate) fn trained(arguments: &Trained) -> Result<()> {
     })
 }
 
+/// Which schemas to ask for.
+#[derive(Args, Debug)]
+pub(crate) struct Schemas {
+    /// Number of generated schemas.
+    #[arg(long, value_name = "N", default_value_t = Schemas::default().count)]
+    count: u64,
+    /// Of the first one; the others count on from it.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+/// Answers that match JSON schemas.
+pub(crate) fn schemas(arguments: &Schemas) -> Result<()> {
+    let checks = Checks::ready()?;
+    checks.run("schemas.py", |script| {
+        script.arg(arguments.count.to_string()).arg(arguments.seed.to_string());
+    })
+}
+
+/// Clients of the registries of Python and Node.
+pub(crate) fn clients() -> Result<()> {
+    install(&[("npm", &|| runs("npm", "--version"))], "`check clients`")?;
+    Checks::ready()?.run("clients.py", |_| {})
+}
+
 /// What the scripts run with.
 struct Checks {
     folder: PathBuf,
     python: PathBuf,
     orlop: PathBuf,
+}
+
+impl Default for Schemas {
+    fn default() -> Schemas {
+        Schemas { count: 1000, seed: 0 }
+    }
 }
 
 impl Checks {
