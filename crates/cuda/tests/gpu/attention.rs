@@ -89,7 +89,7 @@ fn fast_attention_agrees_with_the_reference(device: &Arc<dyn Device>) -> Vec<Str
                 for rows in values.chunks_mut((head * context) as usize) {
                     rows[(head * past) as usize..].fill(f32::NAN);
                 }
-                let mut bytes = vec![0; (dtype.block_bytes() as usize) * values.len()];
+                let mut bytes = vec![0; dtype.row_bytes(values.len() as u64).unwrap() as usize];
                 encode(dtype, &values, &mut bytes).unwrap();
                 feeds.push((cache, bytes));
             }

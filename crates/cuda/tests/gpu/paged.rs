@@ -110,7 +110,7 @@ fn paged(shape: Shape, mode: RopeMode, runs: &[Run], seed: u64) -> Paged {
                 }
             }
         }
-        let mut bytes = vec![0; dtype.block_bytes() as usize * values.len()];
+        let mut bytes = vec![0; dtype.row_bytes(values.len() as u64).unwrap() as usize];
         encode(dtype, &values, &mut bytes).unwrap();
         feeds.push((cache, bytes));
     }
