@@ -53,7 +53,7 @@ impl GraphDraft<'_> {
     }
 
     /// The device of the cache that this layer attends to.
-    fn cache_device(&self) -> DeviceId {
+    pub(crate) fn cache_device(&self) -> DeviceId {
         self.spec.layout.caches[self.sizes().shares.unwrap_or(self.layer)]
     }
 }

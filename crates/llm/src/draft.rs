@@ -13,6 +13,7 @@ use crate::adapter::{AdapterFactors, EMBEDDINGS};
 use crate::arch::{Facts, Norm, Positions};
 use crate::cache::{CacheGroup, CacheSizes};
 use crate::config::{Config, LayerConfig};
+use crate::key_bias::{BiasPart, KeyBias};
 use crate::pooling::Pooling;
 use crate::{CacheTypes, CutType, Error, LayerPlacement};
 
@@ -177,7 +178,7 @@ pub(crate) struct GraphWeight {
 }
 
 /// What a weight is of its tensor in the file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum WeightContent {
     Whole,
     /// The matrices of these experts.
@@ -186,6 +187,8 @@ pub(crate) enum WeightContent {
     Numbers(Arc<[i32]>),
     /// A matrix that no file has, which rotates rows of caches.
     Hadamard,
+    /// Rows that no file has, which keys or queries are changed by.
+    KeyBias(Box<KeyBias>, BiasPart),
 }
 
 /// What a graph is built from.
@@ -213,14 +216,14 @@ pub(crate) struct GraphSpec<'a> {
 /// A graph under construction.
 pub(crate) struct GraphDraft<'a> {
     pub(crate) b: GraphBuilder,
-    config: &'a Config,
-    facts: &'static Facts,
+    pub(crate) config: &'a Config,
+    pub(crate) facts: &'static Facts,
     pub(crate) spec: GraphSpec<'a>,
     pub(crate) part: ModelPart,
     /// The layer that is drawn.
     pub(crate) layer: usize,
     known: HashMap<String, TensorId>,
-    weights: Vec<GraphWeight>,
+    pub(crate) weights: Vec<GraphWeight>,
     caches: Vec<CacheTensor>,
     /// Keys and values of each layer that has them, with the rows of this run.
     stored: HashMap<usize, [TensorId; 2]>,
@@ -360,7 +363,7 @@ impl GraphDraft<'_> {
         self.config.layers.len()
     }
 
-    fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.spec.file.tensor(name).is_some()
     }
 

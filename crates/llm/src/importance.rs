@@ -118,7 +118,8 @@ fn wrong(tensor: &str, what: &str) -> Error {
     Error::Importance { tensor: tensor.to_owned(), what: what.to_owned() }
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+/// The numbers of an F32 tensor.
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 

@@ -57,6 +57,7 @@ mod forecast;
 mod generate;
 mod grammar;
 mod importance;
+mod key_bias;
 mod mixture;
 mod model;
 mod pages;

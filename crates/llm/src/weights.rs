@@ -163,6 +163,11 @@ fn load_weight(
             let matrix = hadamard(place.desc().extents[0]);
             return Ok(place.set(0, bytemuck::cast_slice(&matrix))?);
         }
+        WeightContent::KeyBias(bias, part) => {
+            let [head, heads, ..] = place.desc().extents;
+            let values = bias.values(*part, blueprint.model.file(), [head, heads])?;
+            return Ok(place.set(0, bytemuck::cast_slice(&values))?);
+        }
         WeightContent::Whole | WeightContent::Experts(_) => {}
     }
     let (file, tensor) = (blueprint.model.file(), source(blueprint, name)?);

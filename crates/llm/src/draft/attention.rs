@@ -45,7 +45,7 @@ impl GraphDraft<'_> {
     }
 
     /// Elements of a head that the matrix of queries makes.
-    fn query(&self) -> u64 {
+    pub(crate) fn query(&self) -> u64 {
         let key = self.sizes().key;
         if self.facts.attention_gate == AttentionGate::InQueries { 2 * key } else { key }
     }
@@ -71,11 +71,16 @@ impl GraphDraft<'_> {
 
     /// Turns heads by their positions, in layers that do.
     pub(super) fn rope(&mut self, x: TensorId) -> TensorId {
-        let counts = self.facts.factors_in_windows || self.sizes().window.is_none();
         match self.sizes().rope {
-            Some(rope) => self.b.rope(x, self.positions, self.rope_factors.filter(|_| counts), rope),
+            Some(rope) => self.b.rope(x, self.positions, self.turning_factors(), rope),
             None => x,
         }
+    }
+
+    /// Factors of RoPE's frequencies, in layers where they count.
+    pub(crate) fn turning_factors(&self) -> Option<TensorId> {
+        let counts = self.facts.factors_in_windows || self.sizes().window.is_none();
+        self.rope_factors.filter(|_| counts)
     }
 
     /// The group of layers that have the pages of this one.
@@ -92,6 +97,7 @@ impl GraphDraft<'_> {
             return;
         }
         let (types, group) = (self.spec.cache, self.group());
+        let k = self.balanced_keys(k);
         let (k, v) = (self.rotated(k, types.k), self.rotated(v, types.v));
         let k = self.cached("k", k, types.k, group);
         let v = self.cached("v", v, types.v, group);
@@ -109,6 +115,7 @@ impl GraphDraft<'_> {
         }
         let group = self.group();
         let q = self.grown(q);
+        let q = self.balanced_queries(q);
         let q = self.rotated(q, self.spec.cache.k);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {

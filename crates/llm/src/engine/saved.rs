@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::Engine;
 use crate::cache_rotation::is_rotated;
+use crate::draft::{GraphWeight, WeightContent};
 use crate::pages::PAGE_ROWS;
 use crate::{Error, Model, SequenceId};
 
@@ -278,6 +279,9 @@ impl Engine {
         let long = long && self.blueprint.model.file().tensor("rope_factors_long.weight").is_some();
         let cached = |dtype| format!("{dtype}{}", if is_rotated(dtype) { " rotated" } else { "" });
         let (k, v, precision) = (cached(settings.cache.k), cached(settings.cache.v), settings.precision);
+        let is_bias = |weight: &GraphWeight| matches!(weight.content, WeightContent::KeyBias(..));
+        let balanced = self.blueprint.decode.graph.weights.iter().any(is_bias);
+        let k = format!("{k}{}", if balanced { " balanced" } else { "" });
         let base = format!("keys {k}, values {v}, precision {precision:?}, long context {long}");
         match self.blueprint.model.adapters() {
             [] => base,
