@@ -20,7 +20,7 @@ const checks = {
   },
   async tools() {
     const tools = { forecast: ai.tool({ description: "The weather.", inputSchema: trip }) };
-    const stream = ai.streamText({ model, prompt, tools, toolChoice: "required", maxOutputTokens: 200 });
+    const stream = ai.streamText({ model, prompt, tools, toolChoice: { type: "tool", toolName: "forecast" }, maxOutputTokens: 200 });
     let pieces = 0;
     for await (const part of stream.fullStream) {
       if (part.type === "tool-input-delta") pieces++;

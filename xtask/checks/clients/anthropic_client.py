@@ -18,7 +18,9 @@ MODEL = "any"
 
 
 def stream():
-    options = {"model": MODEL, "messages": ASKED, "max_tokens": 40, "temperature": 0}
+    # Newer versions have no argument for it.
+    greedy = {"temperature": 0}
+    options = {"model": MODEL, "messages": ASKED, "max_tokens": 40, "extra_body": greedy}
     whole = client.messages.create(**options)
     with client.messages.stream(**options) as events:
         text = "".join(events.text_stream)
@@ -31,7 +33,9 @@ def stream():
 
 
 def tools():
-    options = {"model": MODEL, "messages": ASKED, "max_tokens": 200, "tools": TOOLS, "tool_choice": {"type": "any"}}
+    options = {"model": MODEL, "messages": ASKED, "max_tokens": 200, "tools": TOOLS}
+    # The model would call it again and again.
+    options["tool_choice"] = {"type": "any", "disable_parallel_tool_use": True}
     pieces = 0
     with client.messages.stream(**options) as events:
         for event in events:
@@ -48,7 +52,7 @@ def tools():
 
 def schema():
     """A schema is a tool that has to be used."""
-    choice = {"type": "tool", "name": "forecast"}
+    choice = {"type": "tool", "name": "forecast", "disable_parallel_tool_use": True}
     options = {"model": MODEL, "messages": ASKED, "max_tokens": 200, "tools": TOOLS, "tool_choice": choice}
     call = client.messages.create(**options).content[-1]
     assert set(call.input) == {"city", "days"}, call

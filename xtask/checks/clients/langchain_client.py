@@ -34,7 +34,7 @@ def stream():
 
 
 def tools():
-    bound = model.bind_tools([forecast], tool_choice="forecast")
+    bound = model.bind_tools([forecast], tool_choice="forecast", parallel_tool_calls=False)
     message = None
     for chunk in bound.stream(ASKED):
         message = chunk if message is None else message + chunk

@@ -35,7 +35,7 @@ def stream():
 
 def tools():
     for provider in ("openai", "anthropic"):
-        options = {"tools": [TOOL], "tool_choice": "required"}
+        options = {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
         fits(ask(provider, **options).choices[0].message.tool_calls[0].function.arguments)
         chunks = list(ask(provider, **options, stream=True))
         whole = litellm.stream_chunk_builder(chunks)

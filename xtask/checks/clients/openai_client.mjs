@@ -32,7 +32,7 @@ const checks = {
     assert.equal(typeof response.output_text, "string");
   },
   async tools() {
-    const options = { model, messages, tools, tool_choice: "required", max_tokens: 200 };
+    const options = { model, messages, tools, tool_choice: "required", parallel_tool_calls: false, max_tokens: 200 };
     const stream = client.chat.completions.stream(options);
     let pieces = 0;
     stream.on("tool_calls.function.arguments.delta", () => pieces++);

@@ -24,7 +24,8 @@ def fits(text):
 
 
 def stream():
-    options = {"model": MODEL, "messages": ASKED, "temperature": 0, "max_tokens": 40}
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    options = {"model": MODEL, "messages": asked, "temperature": 0, "max_tokens": 400}
     whole = client.chat.completions.create(**options)
     chunks = list(client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}))
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
@@ -37,7 +38,9 @@ def stream():
 
 
 def tools():
-    options = {"model": MODEL, "messages": ASKED, "tools": [TOOL], "tool_choice": "required", "max_tokens": 200}
+    # The model would call it again and again.
+    one = {"tool_choice": "required", "parallel_tool_calls": False}
+    options = {"model": MODEL, "messages": ASKED, "tools": [TOOL], "max_tokens": 200, **one}
     message = client.chat.completions.create(**options).choices[0].message
     call = message.tool_calls[0]
     fits(call.function.arguments)
@@ -68,7 +71,7 @@ def responses():
             text += event.delta if event.type == "response.output_text.delta" else ""
     assert text == answer.output_text, (text, answer.output_text)
     tool = {"type": "function", **TOOL["function"], "strict": True}
-    options = {"model": MODEL, "input": ASKED[0]["content"], "tools": [tool], "tool_choice": "required"}
+    options = {"model": MODEL, "input": ASKED[0]["content"], "tools": [tool], "tool_choice": "required", "parallel_tool_calls": False}
     with client.responses.stream(**options, max_output_tokens=200) as events:
         pieces = "".join(event.delta for event in events if event.type == "response.function_call_arguments.delta")
         final = events.get_final_response()
