@@ -214,8 +214,7 @@ impl RowReader<'_> {
             true => run.best()?.map(|(_, token)| token).collect(),
             false => Vec::new(),
         };
-        for number in 0..run.rows().len() {
-            let row = run.rows()[number];
+        for (number, row) in run.rows().to_vec().into_iter().enumerate() {
             let StepPart { tokens, drafted, rows, .. } = self.parts[row.part];
             // Rows before the draft are not wanted, nor those behind what was rejected.
             if row.index + 1 + drafted < tokens.len() || self.done == Some(row.part) {
