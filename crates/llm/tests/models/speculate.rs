@@ -557,7 +557,11 @@ fn continued(
     for (sequence, text) in sequences.iter().zip(&mut texts) {
         let mut next = 0;
         let part = Part::last(*sequence, text);
-        engine.feed_parts(&[part], &mut |mut rows| Ok(next = rows.best()?.next().unwrap().1)).unwrap();
+        let mut each = |mut rows: RunRows<'_>| {
+            next = rows.best()?.next().unwrap().1;
+            Ok(())
+        };
+        engine.feed_parts(&[part], &mut each).unwrap();
         text.push(next);
     }
     while texts.iter().zip(prompts).any(|(text, prompt)| text.len() < prompt.len() + tokens) {
