@@ -40,8 +40,9 @@ pub(crate) fn max_load(problem: &Problem) -> MaxLoad {
     };
     let mut starts: Vec<(u64, u64)> = spans().map(|(live, bytes)| (live.start, bytes)).collect();
     let mut ends: Vec<(u64, u64)> = spans().map(|(live, bytes)| (live.end, bytes)).collect();
-    starts.sort_unstable();
-    ends.sort_unstable();
+    // Starts are mostly in order already, and that of equal steps does not matter.
+    starts.sort_unstable_by_key(|(step, _)| *step);
+    ends.sort_unstable_by_key(|(step, _)| *step);
     let mut ends = ends.into_iter().peekable();
     let (mut alive, mut best) = (0u128, MaxLoad::default());
     for (step, bytes) in starts {

@@ -66,6 +66,7 @@ pub struct FreeList {
     chunks: Vec<Chunk>,
     /// Holes by size: one index for all chunks, or under ggml's rule one for each.
     hole_indexes: Vec<HoleIndex>,
+    /// The chunks' tails, for the rule that looks them up.
     tails: BTreeSet<TailKey>,
 }
 
@@ -252,7 +253,9 @@ impl FreeList {
     fn push_chunk(&mut self, capacity: u64) {
         let number = self.chunks.len() as u32;
         let chunk = Chunk::new(capacity);
-        self.tails.insert(TailKey::of(number, &chunk));
+        if self.rule == ChunkRule::Tightest {
+            self.tails.insert(TailKey::of(number, &chunk));
+        }
         self.chunks.push(chunk);
         if self.hole_indexes.is_empty() || self.rule == ChunkRule::Ggml {
             self.hole_indexes.push(HoleIndex::new());
@@ -274,9 +277,13 @@ impl FreeList {
         else {
             return;
         };
-        self.tails.remove(&TailKey::of(number, chunk));
+        let tail = TailKey::of(number, chunk);
         let Change { closed, opened } = change(chunk);
-        self.tails.insert(TailKey::of(number, chunk));
+        let moved = TailKey::of(number, chunk);
+        if self.rule == ChunkRule::Tightest && moved != tail {
+            self.tails.remove(&tail);
+            self.tails.insert(moved);
+        }
         let key = |(offset, size)| (size, Reverse(ChunkOffset { chunk: number, offset }));
         for hole in closed.into_iter().flatten() {
             index.remove(&key(hole));

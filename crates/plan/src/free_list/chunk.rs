@@ -1,6 +1,7 @@
 //! One chunk of a free list: used ranges, holes, tail and high-water mark.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound::{Excluded, Unbounded};
 
 /// A free block as `(start, length)`.
@@ -13,6 +14,24 @@ pub(super) struct Change {
     pub(super) opened: [Option<Hole>; 2],
 }
 
+/// Fibonacci hashing: offsets are multiples of an alignment, and the multiplication mixes the high bits best.
+#[derive(Clone, Copy, Default)]
+struct OffsetHasher(u64);
+
+impl Hasher for OffsetHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, offset: u64) {
+        self.0 = (self.0 ^ offset).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
 /// Used ranges, the holes between them, and the tail above them.
 ///
 /// The tail is the free space from the highest used byte to the capacity; in a full chunk it is empty.
@@ -21,13 +40,14 @@ pub(super) struct Chunk {
     pub(super) capacity: u64,
     pub(super) high_water: u64,
     pub(super) tail: u64,
-    used: BTreeMap<u64, u64>,
+    /// Lengths by start. Looked up, never walked.
+    used: HashMap<u64, u64, BuildHasherDefault<OffsetHasher>>,
     holes: BTreeMap<u64, u64>,
 }
 
 impl Chunk {
     pub(super) fn new(capacity: u64) -> Self {
-        Self { capacity, high_water: 0, tail: 0, used: BTreeMap::new(), holes: BTreeMap::new() }
+        Self { capacity, high_water: 0, tail: 0, used: HashMap::default(), holes: BTreeMap::new() }
     }
 
     /// Holes by ascending start, without the tail.

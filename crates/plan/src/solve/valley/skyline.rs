@@ -20,7 +20,12 @@ pub(super) struct Skyline {
     before: Vec<u32>,
     height: Vec<u64>,
     /// Runs by height; may hold stale entries.
-    queue: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    queue: BinaryHeap<Reverse<u128>>,
+}
+
+/// A run in one number, compared at once: lowest first, then by first section.
+fn key(floor: u64, low: u32, high: u32) -> Reverse<u128> {
+    Reverse(u128::from(floor) << 64 | u128::from(low) << 32 | u128::from(high))
 }
 
 const GONE: u32 = u32::MAX;
@@ -29,7 +34,7 @@ impl Skyline {
     pub(super) fn new(sections: usize) -> Self {
         let mut next = vec![GONE; sections + 1];
         next[0] = sections as u32;
-        let queue = BinaryHeap::from([Reverse((0, 0, sections as u32))]);
+        let queue = BinaryHeap::from([key(0, 0, sections as u32)]);
         Self { next, before: vec![GONE; sections + 1], height: vec![0; sections + 1], queue }
     }
 
@@ -39,7 +44,8 @@ impl Skyline {
 
     /// The lowest segment; `None` if there are no sections.
     pub(super) fn lowest(&mut self) -> Option<Segment> {
-        while let Some(Reverse((floor, low, high))) = self.queue.pop() {
+        while let Some(Reverse(key)) = self.queue.pop() {
+            let (floor, low, high) = ((key >> 64) as u64, (key >> 32) as u32, key as u32);
             let run = low as usize;
             if run < self.sections() && self.next[run] == high && self.height[run] == floor {
                 return Some(Segment { low, high, floor });
@@ -75,7 +81,7 @@ impl Skyline {
     }
 
     fn push(&mut self, run: u32) {
-        self.queue.push(Reverse((self.height[run as usize], run, self.next[run as usize])));
+        self.queue.push(key(self.height[run as usize], run, self.next[run as usize]));
     }
 
     /// Splits a run in two.
