@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use orlop_plan::{
-    BufferSpec, ChunkRule, FreeList, FreeListError, Plan, Problem, SolveOptions, Strategy, bound, solve_until,
+    BufferSpec, ChunkRule, FreeList, FreeListError, Plan, Problem, SolveOptions, Strategy, solve_until,
 };
 
 use super::trace::{Piece, Rules, Trace, TraceEvent, walk};
@@ -221,10 +221,15 @@ fn replay(
     };
     let mut list = FreeList::chunked(info.alignment, info.max_chunk, rule)
         .map_err(|_| Error::BadAlignment { arena: info.name.clone(), alignment: info.alignment })?;
+    // Events follow the steps, and what a step releases comes after what it allocates, so most alive at an event is the bound.
+    let (mut all, mut alive, mut bound) = (0u128, 0u128, 0u128);
     for event in &trace.events {
         match *event {
             TraceEvent::Allocate { piece, value, .. } if mine(piece) => {
                 places[piece] = Some(list.allocate(sizes[piece]).map_err(refused(value))?);
+                let bytes = u128::from(trace.pieces[piece].bytes);
+                (all, alive) = (all + bytes, alive + bytes);
+                bound = bound.max(alive);
             }
             TraceEvent::Shrink { piece, from, to } if mine(piece) => {
                 let Some(place) = places[piece] else { continue };
@@ -234,17 +239,20 @@ fn replay(
             TraceEvent::Release { piece, .. } if mine(piece) => {
                 let Some(place) = places[piece] else { continue };
                 list.release(place, sizes[piece]).map_err(refused(trace.pieces[piece].values[0]))?;
+                alive -= u128::from(trace.pieces[piece].bytes);
             }
             _ => {}
         }
     }
+    if all >= u128::from(u64::MAX) {
+        // The list's own sum would stop at 2^64.
+        let valid = problem_of(usage, arena, trace).validate();
+        valid.map_err(|source| plan_error(usage, arena, source))?;
+    }
     let chunks: Vec<u64> = list.high_waters().collect();
     let oversize =
         (0..chunks.len() as u32).filter(|chunk| chunks[*chunk as usize] > info.max_chunk).collect();
-    let problem = problem_of(usage, arena, trace);
-    // The list's own sum would stop at 2^64.
-    problem.validate().map_err(|source| plan_error(usage, arena, source))?;
-    let (peak, bound) = (list.high_water(), bound(&problem));
+    let (peak, bound) = (list.high_water(), bound as u64);
     let work = trace.events.len() as u64;
     Ok(Candidate {
         trace: index,
@@ -268,7 +276,7 @@ fn plan_error(usage: &Usage, arena: ArenaId, source: orlop_plan::PlanError) -> E
 }
 
 fn assemble(usage: &Arc<Usage>, mut traces: Vec<(Sharing, Trace)>, chosen: Vec<Candidate>) -> MemoryPlan {
-    let mut storages = Vec::new();
+    let mut storages = Vec::with_capacity(chosen.iter().map(|candidate| candidate.places.len()).sum());
     let mut decisions: Vec<Decision> = Vec::new();
     let mut places: Vec<Option<ArenaOffset>> = vec![None; usage.values().len()];
     for (index, candidate) in chosen.iter().enumerate() {
@@ -286,7 +294,7 @@ fn assemble(usage: &Arc<Usage>, mut traces: Vec<(Sharing, Trace)>, chosen: Vec<C
             }
             storages.push(PlannedStorage { place, bytes, live, values });
         }
-        let here = |decision: &&Decision| usage.step(decision.step).arena == arena;
+        let here = |decision: &&Decision| usage.arena_of_step(decision.step) == arena;
         decisions.extend(trace.decisions.iter().filter(here).copied());
     }
     decisions.sort_by_key(|decision| decision.step);

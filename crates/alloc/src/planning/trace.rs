@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{ArenaId, Unread, Usage, ValueId};
+use crate::{ArenaId, StepView, Unread, Usage, ValueId};
 
 /// How freely results take the place of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,6 +115,22 @@ pub(crate) struct Trace {
     pub(crate) homes: Vec<Option<usize>>,
 }
 
+impl Trace {
+    fn with_room_for(usage: &Usage) -> Trace {
+        let is_placed = |id: usize| {
+            let value = usage.values()[id];
+            value.root.index() == id && !value.flags.external
+        };
+        let placed = (0..usage.values().len()).filter(|id| is_placed(*id)).count();
+        Trace {
+            pieces: Vec::with_capacity(placed),
+            events: Vec::with_capacity(2 * placed),
+            decisions: Vec::new(),
+            homes: vec![None; usage.values().len()],
+        }
+    }
+}
+
 /// Walks a valid usage.
 pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
     let touches = Touches::of(usage);
@@ -126,16 +142,20 @@ pub(crate) fn walk(usage: &Usage, rules: Rules) -> Trace {
         read: touches.read,
         owned: vec![None; usage.values().len()],
         sizes: vec![0; usage.values().len()],
-        trace: Trace { homes: vec![None; usage.values().len()], ..Trace::default() },
+        trace: Trace::with_room_for(usage),
     };
     for (value, arena) in &usage.leaves {
-        walk.allocate(*value, *arena, 0);
+        if walk.needs_memory(*value) {
+            walk.allocate(*value, *arena, 0);
+        }
     }
     for step in usage.steps() {
-        for value in step.writes.iter().chain(step.reads) {
-            let root = usage.value(*value).root;
-            if usage.value(root).flags.input {
-                walk.allocate(root, step.arena, 0);
+        for list in [step.writes, step.reads] {
+            for value in list {
+                let root = usage.value(*value).root;
+                if usage.value(root).flags.input && walk.needs_memory(root) {
+                    walk.allocate(root, step.arena, 0);
+                }
             }
         }
     }
@@ -186,13 +206,13 @@ impl Touches {
         let mut touches =
             Touches { reads: vec![0; values], writes: vec![0; values], read: vec![false; values] };
         let mut read_itself = vec![false; values];
-        for value in usage.steps().flat_map(|step| step.reads) {
+        for value in usage.reads() {
             let root = usage.value(*value).root.index();
             touches.reads[root] += 1;
             touches.read[root] = true;
             read_itself[value.index()] = true;
         }
-        for id in usage.steps().flat_map(|step| step.writes).filter(|id| writes_bytes(usage, **id)) {
+        for id in usage.writes().iter().filter(|id| writes_bytes(usage, **id)) {
             let root = usage.value(*id).root;
             touches.writes[root.index()] += 1;
             if usage.unread == Unread::LivesOn && root != *id && !read_itself[id.index()] {
@@ -213,14 +233,17 @@ impl Walk<'_> {
     fn place_step(&mut self, index: usize) {
         let step = self.usage.step(index);
         for value in step.reads {
-            self.allocate(self.usage.value(*value).root, step.arena, index);
+            let root = self.usage.value(*value).root;
+            if self.needs_memory(root) {
+                self.allocate(root, step.arena, index);
+            }
         }
         for (write, value) in step.writes.iter().enumerate() {
             let root = self.usage.value(*value).root;
             if !writes_bytes(self.usage, *value) {
                 continue;
             }
-            if self.needs_memory(root) && (root != *value || !self.take_over(index, write as u32)) {
+            if self.needs_memory(root) && (root != *value || !self.take_over(index, &step, write as u32)) {
                 self.allocate(root, step.arena, index);
             }
         }
@@ -263,10 +286,8 @@ impl Walk<'_> {
         value.root == id && !value.flags.external && self.owned[id.index()].is_none()
     }
 
+    /// A piece for a value that needs memory.
     fn allocate(&mut self, id: ValueId, arena: ArenaId, step: usize) {
-        if !self.needs_memory(id) {
-            return;
-        }
         let piece = self.trace.pieces.len();
         let bytes = self.usage.rounded_bytes(id, arena);
         let end = self.usage.step_count().max(1);
@@ -292,12 +313,11 @@ impl Walk<'_> {
     }
 
     /// Tries the operands that a write may overwrite, in order; whether it took one's memory.
-    fn take_over(&mut self, index: usize, write: u32) -> bool {
-        let step = self.usage.step(index);
+    fn take_over(&mut self, index: usize, step: &StepView<'_>, write: u32) -> bool {
         let value = step.writes[write as usize];
         for pair in step.overwrites.iter().filter(|pair| pair.write == write) {
             let operand = step.reads[pair.read as usize];
-            let verdict = self.judge(index, write, value, operand);
+            let verdict = self.judge(step, write, value, operand);
             self.trace.decisions.push(Decision { step: index, value, operand, verdict });
             if !verdict.is_taken() {
                 continue;
@@ -318,8 +338,7 @@ impl Walk<'_> {
         false
     }
 
-    fn judge(&self, index: usize, write: u32, value: ValueId, operand: ValueId) -> Verdict {
-        let step = self.usage.step(index);
+    fn judge(&self, step: &StepView<'_>, write: u32, value: ValueId, operand: ValueId) -> Verdict {
         let (new, old) = (self.usage.value(value), self.usage.value(operand));
         let root = self.usage.value(old.root);
         let is_view = old.root != operand;

@@ -140,6 +140,13 @@ struct StepInfo {
     overwrites_end: u32,
 }
 
+impl StepInfo {
+    /// The ends of its parts: reads, writes, overwrites.
+    fn ends(&self) -> [usize; 3] {
+        [self.reads_end, self.writes_end, self.overwrites_end].map(|end| end as usize)
+    }
+}
+
 /// A write of a step that may take the place of one of its reads, as positions in the step's own lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -177,6 +184,10 @@ impl Usage {
         self.values.reserve(values);
         self.names.reserve(values);
         self.steps.reserve(steps);
+        self.writes.reserve(steps);
+        // Most ops have two operands.
+        self.reads.reserve(2 * steps);
+        self.overwrites.reserve(2 * steps);
     }
 
     /// Adds a value; its root must be itself or one added before or later, checked by [`Usage::validate`].
@@ -237,6 +248,21 @@ impl Usage {
         &self.names[id.index()]
     }
 
+    /// What all steps read, one after the other.
+    pub(crate) fn reads(&self) -> &[ValueId] {
+        &self.reads
+    }
+
+    /// What all steps write, one after the other.
+    pub(crate) fn writes(&self) -> &[ValueId] {
+        &self.writes
+    }
+
+    /// Where the writes of a step are placed.
+    pub(crate) fn arena_of_step(&self, index: usize) -> ArenaId {
+        self.steps[index].arena
+    }
+
     /// How many steps there are.
     pub fn step_count(&self) -> usize {
         self.steps.len()
@@ -245,14 +271,16 @@ impl Usage {
     /// A step.
     pub fn step(&self, index: usize) -> StepView<'_> {
         let step = &self.steps[index];
-        let before = index.checked_sub(1).map(|before| &self.steps[before]);
-        let from = |end: fn(&StepInfo) -> u32| before.map_or(0, end) as usize;
+        let [reads, writes, overwrites] = match index {
+            0 => [0; 3],
+            _ => self.steps[index - 1].ends(),
+        };
         StepView {
             arena: step.arena,
             group: step.group,
-            reads: &self.reads[from(|s| s.reads_end)..step.reads_end as usize],
-            writes: &self.writes[from(|s| s.writes_end)..step.writes_end as usize],
-            overwrites: &self.overwrites[from(|s| s.overwrites_end)..step.overwrites_end as usize],
+            reads: &self.reads[reads..step.reads_end as usize],
+            writes: &self.writes[writes..step.writes_end as usize],
+            overwrites: &self.overwrites[overwrites..step.overwrites_end as usize],
         }
     }
 
@@ -286,7 +314,7 @@ impl Usage {
         let lengths = [self.reads.len(), self.writes.len(), self.overwrites.len()];
         let mut ends = [0; 3];
         for (step, info) in self.steps.iter().enumerate() {
-            let next = [info.reads_end, info.writes_end, info.overwrites_end].map(|end| end as usize);
+            let next = info.ends();
             if (0..3).any(|list| next[list] < ends[list] || next[list] > lengths[list]) {
                 return Err(Error::BadLists { what: format!("step {step}") });
             }
@@ -371,20 +399,22 @@ impl Usage {
         for (index, step) in self.steps().enumerate() {
             let user = || format!("step {index}");
             arena(step.arena, &user)?;
-            for id in step.reads.iter().chain(step.writes) {
-                known(*id, &user)?;
+            for list in [step.reads, step.writes] {
+                for id in list {
+                    known(*id, &user)?;
+                }
             }
-            step.writes.iter().for_each(|id| written[self.value(*id).root.index()] = true);
-            let unwritten = |id: &&ValueId| {
-                let root = self.value(**id).root;
-                let flags = self.value(root).flags;
-                !written[root.index()] && !flags.external && !flags.input
-            };
             // Graphs of other engines may read a value before any step writes it.
-            if self.unread == Unread::Dies
-                && let Some(id) = step.reads.iter().find(unwritten)
-            {
-                return Err(Error::NeverWritten { value: self.name(*id).to_owned(), step: index });
+            if self.unread == Unread::Dies {
+                step.writes.iter().for_each(|id| written[self.value(*id).root.index()] = true);
+                let unwritten = |id: &&ValueId| {
+                    let root = self.value(**id).root;
+                    let flags = self.value(root).flags;
+                    !written[root.index()] && !flags.external && !flags.input
+                };
+                if let Some(id) = step.reads.iter().find(unwritten) {
+                    return Err(Error::NeverWritten { value: self.name(*id).to_owned(), step: index });
+                }
             }
             for pair in step.overwrites {
                 if pair.write as usize >= step.writes.len() || pair.read as usize >= step.reads.len() {

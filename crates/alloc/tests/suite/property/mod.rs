@@ -9,10 +9,10 @@ mod within;
 use std::sync::Arc;
 
 use orlop_alloc::{
-    Assignment, Externals, GraphAllocator, MemoryPlan, PlanOptions, Sharing, StepView, Usage, ValueInfo,
-    plan_as_ggml, plan_like_ggml, plan_memory,
+    Assignment, Externals, GraphAllocator, MemoryPlan, PlanOptions, PlannedStorage, Sharing, StepView, Usage,
+    ValueInfo, plan_as_ggml, plan_like_ggml, plan_memory,
 };
-use orlop_plan::{SolveOptions, Strategy};
+use orlop_plan::{BufferSpec, Problem, SolveOptions, Strategy, bound};
 use orlop_testkit::Choices;
 use proptest::prelude::*;
 
@@ -35,9 +35,15 @@ fn numbers(most: usize) -> impl proptest::strategy::Strategy<Value = Vec<u64>> {
 fn approve(plan: &MemoryPlan) -> Result<(), TestCaseError> {
     prop_assert_eq!(plan.check(), Ok(()), "{:#?}", plan);
     prop_assert_eq!(naive_check(plan), Ok(()), "{:#?}", plan);
-    for arena in &plan.arenas {
+    for (index, arena) in plan.arenas.iter().enumerate() {
         prop_assert_eq!(arena.peak, arena.chunks.iter().sum::<u64>());
         prop_assert!(!arena.optimal || arena.peak <= arena.bound);
+        let mine = plan.storages.iter().filter(|storage| storage.place.arena.index() == index);
+        let buffer = |storage: &PlannedStorage| {
+            BufferSpec::new(storage.bytes, 1, storage.live.start as u64..storage.live.end as u64)
+        };
+        let problem = Problem { buffers: mine.map(buffer).collect(), ..Problem::default() };
+        prop_assert_eq!(arena.bound, bound(&problem));
     }
     Ok(())
 }
