@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use orlop_alloc::{MemoryPlan, ValueId};
 
-use crate::graph_tensors::{GraphTensors, NO_TENSOR};
+use crate::graph_tensors::{GraphTensors, NodeSources};
 use crate::host::Host;
-use crate::raw::{BufferType, FLAG_INPUT, FLAG_OUTPUT, GraphRef, MAX_SRC, OP_NONE, TensorRef};
+use crate::raw::{BufferType, FLAG_INPUT, FLAG_OUTPUT, GraphRef, OP_NONE, TensorRef};
 use crate::usage::is_external;
 
 const FLAGS: i32 = FLAG_INPUT | FLAG_OUTPUT;
@@ -17,7 +17,7 @@ pub(crate) struct CachedPlan {
     tensors: Vec<PlannedTensor>,
     leaves: Vec<u32>,
     nodes: Vec<u32>,
-    sources: Vec<[u32; MAX_SRC]>,
+    sources: NodeSources,
     /// Some placed tensors are neither leaves nor nodes; a new graph must have as many distinct ones.
     has_unlisted: bool,
 }
@@ -126,12 +126,17 @@ impl CachedPlan {
                 return false;
             }
         }
-        let nodes = graph.nodes().zip(&self.nodes).zip(&self.sources);
-        for ((node, number), sources) in nodes {
+        for (position, (node, number)) in graph.nodes().zip(&self.nodes).enumerate() {
             let Some(tensor) = node else { return false };
-            let given = tensor.sources();
-            if !given.into_iter().zip(sources).all(|(source, number)| check.meets(source, *number)) {
-                return false;
+            let mut planned = self.sources.of(position).iter().peekable();
+            for (slot, source) in (0..).zip(tensor.sources()) {
+                let fits = match planned.next_if(|planned| planned.slot == slot) {
+                    Some(planned) => check.meets(source, planned.tensor),
+                    None => source.is_none(),
+                };
+                if !fits {
+                    return false;
+                }
             }
             if !check.meets(node, *number) || !check.still_in_place(tensor, *number) {
                 return false;
@@ -152,9 +157,6 @@ struct Check<'a> {
 impl Check<'_> {
     /// Whether this tensor has this number, or can get it at its first occurrence.
     fn meets(&mut self, tensor: Option<TensorRef>, number: u32) -> bool {
-        if number == NO_TENSOR {
-            return tensor.is_none();
-        }
         let Some(tensor) = tensor else { return false };
         match self.seen[number as usize] {
             Some(known) => known == tensor,

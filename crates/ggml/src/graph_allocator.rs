@@ -202,7 +202,8 @@ impl GgmlGraphAllocator {
             };
             // A tensor that reuses memory of another arena may need more bytes there.
             let mut is_enough = true;
-            for decision in plan.decisions.iter().filter(|decision| decision.verdict.is_taken()) {
+            let moves = if self.arenas.len() > 1 { &plan.decisions[..] } else { &[] };
+            for decision in moves.iter().filter(|decision| decision.verdict.is_taken()) {
                 let Some(place) = plan.place(decision.value) else { continue };
                 let tensor = graph_tensors.tensors[decision.value.index()];
                 let needs = bytes(place.arena.index(), tensor);
@@ -229,6 +230,9 @@ impl GgmlGraphAllocator {
 
     fn assigned(&self, graph: GraphRef<'_>, ids: Ids<'_>) -> Result<ArenaAssignment, Error> {
         let arenas = |what: &'static str, ids: Option<&[i32]>, count: usize| {
+            if let (None, Some(first)) = (ids, self.arena_of.first()) {
+                return Ok(vec![*first; count]);
+            }
             let arena = |position: usize| {
                 let id = ids.map_or(0, |ids| ids[position]);
                 let found = usize::try_from(id).ok().and_then(|id| self.arena_of.get(id));

@@ -2,10 +2,14 @@
 
 use crate::error::Error;
 use crate::pointers::TensorMap;
-use crate::raw::{GraphRef, MAX_SRC, TensorRef};
+use crate::raw::{GraphRef, TensorRef};
 
-/// No tensor.
-pub(crate) const NO_TENSOR: u32 = u32::MAX;
+/// A source of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SourceSlot {
+    pub(crate) slot: u32,
+    pub(crate) tensor: u32,
+}
 
 /// The tensors of a graph in order of first use: leaves, then each node's sources and the node; the root of a view comes
 /// before it.
@@ -20,17 +24,40 @@ pub(crate) struct GraphTensors {
     pub(crate) listed: Vec<bool>,
     pub(crate) leaves: Vec<u32>,
     pub(crate) nodes: Vec<u32>,
-    /// The sources of each node, gaps as [`NO_TENSOR`].
-    pub(crate) sources: Vec<[u32; MAX_SRC]>,
+    pub(crate) sources: NodeSources,
     known: TensorMap<u32>,
+}
+
+/// The sources of all nodes, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct NodeSources {
+    slots: Vec<SourceSlot>,
+    /// For each node, the end of its sources.
+    ends: Vec<u32>,
+}
+
+impl NodeSources {
+    /// A node's sources without gaps.
+    pub(crate) fn of(&self, node: usize) -> &[SourceSlot] {
+        let start = node.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.slots[start as usize..self.ends[node] as usize]
+    }
 }
 
 impl GraphTensors {
     pub(crate) fn of(graph: GraphRef<'_>) -> Result<GraphTensors, Error> {
         let mut graph_tensors = GraphTensors::default();
-        let expected = 2 * graph.node_count() + graph.leaf_count();
+        // Sources are nodes or leaves, and so are the roots of views, but for a few.
+        let expected = graph.node_count() + graph.leaf_count();
         graph_tensors.known.reserve(expected);
         graph_tensors.tensors.reserve(expected);
+        graph_tensors.roots.reserve(expected);
+        graph_tensors.offsets.reserve(expected);
+        graph_tensors.listed.reserve(expected);
+        graph_tensors.nodes.reserve(graph.node_count());
+        graph_tensors.sources.ends.reserve(graph.node_count());
+        // Most ops have two.
+        graph_tensors.sources.slots.reserve(2 * graph.node_count());
         for (position, leaf) in graph.leaves().enumerate() {
             let leaf = leaf.ok_or(Error::NullTensor { list: "leaves", position })?;
             let number = graph_tensors.list(leaf)?;
@@ -38,13 +65,13 @@ impl GraphTensors {
         }
         for (position, node) in graph.nodes().enumerate() {
             let node = node.ok_or(Error::NullTensor { list: "nodes", position })?;
-            let mut sources = [NO_TENSOR; MAX_SRC];
-            for (number, source) in sources.iter_mut().zip(node.sources()) {
+            for (slot, source) in (0..).zip(node.sources()) {
                 if let Some(source) = source {
-                    *number = graph_tensors.list(source)?;
+                    let tensor = graph_tensors.list(source)?;
+                    graph_tensors.sources.slots.push(SourceSlot { slot, tensor });
                 }
             }
-            graph_tensors.sources.push(sources);
+            graph_tensors.sources.ends.push(graph_tensors.sources.slots.len() as u32);
             let number = graph_tensors.list(node)?;
             graph_tensors.nodes.push(number);
         }
@@ -62,7 +89,7 @@ impl GraphTensors {
 
     /// A node's sources without gaps.
     pub(crate) fn reads(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
-        self.sources[node].iter().copied().filter(|source| *source != NO_TENSOR)
+        self.sources.of(node).iter().map(|source| source.tensor)
     }
 
     fn list(&mut self, tensor: TensorRef) -> Result<u32, Error> {

@@ -21,11 +21,9 @@ impl Hasher for WordHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut whole = [0; 8];
-            whole[..word.len()].copy_from_slice(word);
-            self.write_u64(u64::from_ne_bytes(whole));
-        }
+        let (words, rest) = bytes.as_chunks();
+        words.iter().for_each(|word| self.write_u64(u64::from_ne_bytes(*word)));
+        rest.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
     }
 
     fn write_u64(&mut self, word: u64) {

@@ -33,8 +33,8 @@ pub(crate) fn usage_of(
     queries: &TensorQueries<'_>,
     larger: &HashMap<u32, u64>,
 ) -> Usage {
+    let first_arenas = first_arenas(graph_tensors, arenas.len(), assigned);
     let mut usage = Usage::new(arenas, Unread::LivesOn);
-    let first_arenas = first_arenas(graph_tensors, assigned);
     let mut is_node = vec![false; graph_tensors.tensors.len()];
     graph_tensors.nodes.iter().for_each(|node| is_node[*node as usize] = true);
     usage.reserve(graph_tensors.tensors.len(), graph_tensors.nodes.len());
@@ -94,7 +94,14 @@ pub(crate) fn is_external(graph_tensors: &GraphTensors, root: usize) -> bool {
 }
 
 /// The arena that determines each root's size: a leaf's own, else that of the first node that writes or reads it.
-fn first_arenas(graph_tensors: &GraphTensors, assigned: &ArenaAssignment) -> Vec<Option<usize>> {
+fn first_arenas(
+    graph_tensors: &GraphTensors,
+    arenas: usize,
+    assigned: &ArenaAssignment,
+) -> Vec<Option<usize>> {
+    if arenas == 1 {
+        return vec![Some(0); graph_tensors.tensors.len()];
+    }
     let mut first_arenas: Vec<Option<usize>> = vec![None; graph_tensors.tensors.len()];
     let mut assign = |number: u32, arena: usize| {
         first_arenas[graph_tensors.roots[number as usize] as usize].get_or_insert(arena);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::place::Scene;
 use crate::error::Error;
-use crate::graph_tensors::NO_TENSOR;
+use crate::graph_tensors::SourceSlot;
 
 /// Nodes in a row on one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +65,12 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
         let backend = home_of(*node)?;
         let is_far =
             |source: u32, home: usize| home != backend && !scene.can_read(backend, source, Some(home));
-        let sources = || {
-            let slots = graph.sources[step].iter().copied().enumerate();
-            slots.filter(|(_, source)| *source != NO_TENSOR)
-        };
+        let sources = graph.sources.of(step);
         // The memory of copied weights is free for those of the next split.
         let has_far_weights = || {
-            sources().any(|(_, source)| {
-                let home = homes[source as usize];
-                scene.facts[source as usize].is_weight && home.is_some_and(|home| is_far(source, home))
+            sources.iter().any(|SourceSlot { tensor, .. }| {
+                let home = homes[*tensor as usize];
+                scene.facts[*tensor as usize].is_weight && home.is_some_and(|home| is_far(*tensor, home))
             })
         };
         let continues = cut.splits.last().is_some_and(|current: &GraphSplit| {
@@ -88,7 +85,7 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
             let copies = cut.copies.len()..cut.copies.len();
             cut.splits.push(GraphSplit { backend, nodes: start..step, copies });
         }
-        for (slot, source) in sources() {
+        for SourceSlot { slot, tensor: source } in sources.iter().copied() {
             let home = home_of(source)?;
             let root = graph.roots[source as usize] as usize;
             let is_far = is_far(source, home);
@@ -107,7 +104,7 @@ pub(crate) fn split(scene: Scene<'_>, homes: &[Option<usize>]) -> Result<GraphSp
                     cut.copies.len() - 1
                 }
             };
-            cut.reads.push(CopyRead { step, slot, copy });
+            cut.reads.push(CopyRead { step, slot: slot as usize, copy });
         }
         let copies = cut.copies.len();
         if let Some(current) = cut.splits.last_mut() {
