@@ -1,8 +1,9 @@
 //! Random sequences of calls with all that the header allows: NULL, wrong sizes, wrong versions, objects in any order.
 //!
-//! `ORLOP_CALL_SEQUENCES` sets how many sequences run; `cargo xtask test --on sanitizers` runs 2,000 under AddressSanitizer.
+//! `ORLOP_CALL_SEQUENCES=FROM..TO` sets which sequences run; `cargo xtask test --on sanitizers` runs many, in several processes.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ops::Range;
 use std::ptr;
 
 use orlop_capi::*;
@@ -11,7 +12,15 @@ use orlop_testkit::Random;
 use crate::tiny_model;
 
 /// As many as take a second.
-const SEQUENCES: u64 = 60;
+const SEQUENCES: Range<u64> = 0..60;
+
+/// The sequences to run, by their seeds.
+fn sequences() -> Range<u64> {
+    let Ok(given) = std::env::var("ORLOP_CALL_SEQUENCES") else { return SEQUENCES };
+    let ends = given.split_once("..").map(|(from, to)| (from.parse(), to.parse()));
+    let Some((Ok(from), Ok(to))) = ends else { panic!("ORLOP_CALL_SEQUENCES={given}: not FROM..TO") };
+    from..to
+}
 
 /// Objects that live, and what was counted.
 struct Caller {
@@ -105,7 +114,7 @@ impl Caller {
 
     fn call(&mut self) {
         let mut error = ptr::null_mut();
-        match self.random.below(22) {
+        match self.random.below(23) {
             0..=6 if self.models.is_empty() && self.random.one_in(2) => self.open(),
             0 if self.models.len() < 2 && self.random.one_in(4) => self.open(),
             4..=6 if self.sequences.is_empty() => self.start(),
@@ -154,6 +163,7 @@ impl Caller {
             17 => self.session(),
             18 => self.prepare(),
             19 | 20 => self.run(),
+            21 => self.facts(),
             _ => self.free_one(),
         }
     }
@@ -180,12 +190,29 @@ impl Caller {
         let status = unsafe { orlop_model_open(path.as_ptr(), &options, &mut made, &mut error) };
         Self::keep(&mut self.models, made, status);
         self.done(status, error);
+        // Planning every shape of a run takes ten times what opening takes.
+        if !self.random.one_in(8) {
+            return;
+        }
         let version = self.random.pick(&[ORLOP_STRUCT_VERSION, ORLOP_STRUCT_VERSION, 0]);
         let mut plan = orlop_model_plan { version, ..orlop_model_plan::default() };
         let mut error = ptr::null_mut();
         // SAFETY: as before.
         let status = unsafe { orlop_plan_model(path.as_ptr(), &options, &mut plan, &mut error) };
         self.done(status, error);
+    }
+
+    fn facts(&mut self) {
+        let (model, mut error) = (Self::any(&mut self.random, &self.models), ptr::null_mut());
+        let version = self.random.pick(&[ORLOP_STRUCT_VERSION, ORLOP_STRUCT_VERSION, 0]);
+        let mut info = orlop_model_info { version, ..orlop_model_info::default() };
+        // SAFETY: the model is NULL or lives, and the places are ours.
+        let status = unsafe { orlop_model_facts(model, &mut info, &mut error) };
+        assert!(status != orlop_status::OrlopOk || [64, 128].contains(&info.context));
+        self.done(status, error);
+        // SAFETY: the text ends with a zero and lives as long as the library.
+        let version = unsafe { CStr::from_ptr(orlop_version()) };
+        assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
     }
 
     fn start(&mut self) {
@@ -423,10 +450,9 @@ impl Caller {
 
 #[test]
 fn random_calls_return_errors_and_never_crash() {
-    let sequences = std::env::var("ORLOP_CALL_SEQUENCES").ok().and_then(|text| text.parse().ok());
-    let sequences: u64 = sequences.unwrap_or(SEQUENCES);
+    let seeds = sequences();
     let mut counts = [0; 7];
-    for seed in 0..sequences {
+    for seed in seeds.clone() {
         let mut caller = Caller::new(seed);
         caller.begin();
         for _ in 0..60 {
@@ -436,10 +462,24 @@ fn random_calls_return_errors_and_never_crash() {
             *sum += count;
         }
     }
-    println!("{sequences} sequences; calls by status: {counts:?}");
+    println!("sequences {seeds:?}; calls by status: {counts:?}");
     let [done, bad, failed, busy, small, panicked, forked] = counts;
-    assert!(done > 15 * sequences as usize && bad > 0 && failed > 0 && small > 0, "{counts:?}");
+    assert!(done > 15 * seeds.count() && bad > 0 && failed > 0 && small > 0, "{counts:?}");
     assert_eq!((busy, panicked, forked), (0, 0, 0));
+}
+
+#[test]
+fn every_function_of_the_header_is_called() {
+    let header = std::fs::read_to_string(crate::crate_folder().join("include/orlop.h")).unwrap();
+    let names =
+        header.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != '(');
+    let mut functions: Vec<&str> =
+        names.filter_map(|word| word.split_once('(')).map(|(name, _)| name).collect();
+    functions.retain(|name| name.starts_with("orlop_"));
+    assert!(functions.len() > 30, "{functions:?}");
+    let calls = include_str!("calls.rs");
+    let left: Vec<&str> = functions.into_iter().filter(|name| !calls.contains(&format!("{name}("))).collect();
+    assert_eq!(left, [""; 0]);
 }
 
 #[test]
