@@ -115,7 +115,11 @@ fn source(grammar: &Grammar) -> Result<TopLevelGrammar, GrammarError> {
     })
 }
 
-/// A schema within the bounds, with how JSON is written: with white space, but not without end.
+/// Between the parts of JSON: a space, or the end of a line with the next one's indentation. A model may write nothing but
+/// white space otherwise, until its tokens are used up.
+const WHITE_SPACE: &str = " |\\n[ \\t]{0,24}";
+
+/// A schema within the bounds, with how JSON is written.
 pub(super) fn checked_schema(schema: &Json, depth_limit: usize) -> Result<Json, GrammarError> {
     bounds::check_schema(schema, depth_limit)?;
     let mut schema = match schema {
@@ -124,7 +128,7 @@ pub(super) fn checked_schema(schema: &Json, depth_limit: usize) -> Result<Json, 
         _ => return Err(invalid("JSON schema", &"it is not an object")),
     };
     closed::close(&mut schema);
-    schema["x-guidance"] = json!({ "whitespace_pattern": "[ \\n\\r\\t]{1,40}", "coerce_one_of": true });
+    schema["x-guidance"] = json!({ "whitespace_pattern": WHITE_SPACE, "coerce_one_of": true });
     Ok(schema)
 }
 
