@@ -367,6 +367,12 @@ impl GraphDraft<'_> {
         self.spec.file.tensor(name).is_some()
     }
 
+    /// Factors of RoPE's frequencies, in layers where they count.
+    pub(crate) fn turning_factors(&self) -> Option<TensorId> {
+        let counts = self.facts.factors_in_windows || self.sizes().window.is_none();
+        self.rope_factors.filter(|_| counts)
+    }
+
     /// The parts of a layer are drawn from here on.
     fn enter(&mut self, layer: usize) {
         self.layer = layer;

@@ -151,8 +151,20 @@ fn magnitude(rope: &Rope) -> f64 {
 }
 
 impl GraphDraft<'_> {
-    /// Turned keys as a cache of a quantized type holds them: without the mean of their bias, and scaled.
-    pub(crate) fn balanced_keys(&mut self, k: TensorId) -> TensorId {
+    /// Turned keys as the cache of keys holds them.
+    pub(crate) fn keys_to_cache(&mut self, k: TensorId) -> TensorId {
+        let balanced = self.balanced_keys(k);
+        self.rotated(balanced, self.spec.cache.k)
+    }
+
+    /// Turned queries as they meet these keys.
+    pub(crate) fn queries_to_cache(&mut self, q: TensorId) -> TensorId {
+        let balanced = self.balanced_queries(q);
+        self.rotated(balanced, self.spec.cache.k)
+    }
+
+    /// Keys without the mean of their bias, and scaled.
+    fn balanced_keys(&mut self, k: TensorId) -> TensorId {
         let Some(mean) = self.part_of_bias(BiasPart::Mean, k) else { return k };
         let k = self.b.sub(k, mean);
         match self.part_of_bias(BiasPart::Scale, k) {
@@ -162,7 +174,7 @@ impl GraphDraft<'_> {
     }
 
     /// Queries that meet these keys.
-    pub(crate) fn balanced_queries(&mut self, q: TensorId) -> TensorId {
+    fn balanced_queries(&mut self, q: TensorId) -> TensorId {
         match self.part_of_bias(BiasPart::Inverse, q) {
             Some(inverse) => self.b.mul(q, inverse),
             None => q,

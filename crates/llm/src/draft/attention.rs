@@ -77,12 +77,6 @@ impl GraphDraft<'_> {
         }
     }
 
-    /// Factors of RoPE's frequencies, in layers where they count.
-    pub(crate) fn turning_factors(&self) -> Option<TensorId> {
-        let counts = self.facts.factors_in_windows || self.sizes().window.is_none();
-        self.rope_factors.filter(|_| counts)
-    }
-
     /// The group of layers that have the pages of this one.
     fn group(&self) -> usize {
         let window = self.sizes().window;
@@ -97,8 +91,7 @@ impl GraphDraft<'_> {
             return;
         }
         let (types, group) = (self.spec.cache, self.group());
-        let k = self.balanced_keys(k);
-        let (k, v) = (self.rotated(k, types.k), self.rotated(v, types.v));
+        let (k, v) = (self.keys_to_cache(k), self.rotated(v, types.v));
         let k = self.cached("k", k, types.k, group);
         let v = self.cached("v", v, types.v, group);
         self.stored.insert(self.layer, [k, v]);
@@ -115,8 +108,7 @@ impl GraphDraft<'_> {
         }
         let group = self.group();
         let q = self.grown(q);
-        let q = self.balanced_queries(q);
-        let q = self.rotated(q, self.spec.cache.k);
+        let q = self.queries_to_cache(q);
         let q = self.b.permute(q, [0, 2, 1, 3]);
         let rows = PagedRows {
             kv_len: self.seen,

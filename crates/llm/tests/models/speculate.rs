@@ -449,13 +449,15 @@ fn a_pair_of_models_fits_together_and_takes_what_was_planned() {
     let (model, draft, machine) = (opened(&synth(2)), opened(&synth(1)), one_cpu());
     let pair = PairBlueprint::plan(&model, &draft, &machine, &settings()).unwrap();
     assert_eq!(pair.draft.context(), CONTEXT as u64);
-    // No graph of the draft model verifies drafts, and it has one sequence.
-    let several = Settings { sequences: 3, ..settings() };
-    let several = PairBlueprint::plan(&model, &draft, &machine, &several).unwrap().draft;
-    let plain = Settings { draft: 0, ..settings() };
-    let plain = Blueprint::plan(&draft, &machine, &plain).unwrap();
-    assert_eq!(several.shapes().collect::<Vec<_>>(), plain.shapes().collect::<Vec<_>>());
-    assert_eq!(several.forecast().unwrap().devices[0].kv, plain.forecast().unwrap().devices[0].kv);
+    // No graph of the draft model verifies drafts. Beside several sequences it drafts for up to four, and one is not used.
+    for (sequences, drafting) in [(1, 1), (3, 5)] {
+        let pair = Settings { sequences, ..settings() };
+        let beside = PairBlueprint::plan(&model, &draft, &machine, &pair).unwrap().draft;
+        let plain = Settings { draft: 0, sequences: drafting, ..settings() };
+        let plain = Blueprint::plan(&draft, &machine, &plain).unwrap();
+        assert_eq!(beside.shapes().collect::<Vec<_>>(), plain.shapes().collect::<Vec<_>>());
+        assert_eq!(beside.forecast().unwrap().devices[0].kv, plain.forecast().unwrap().devices[0].kv);
+    }
     let mut forecast = pair.forecast().unwrap();
     let total = forecast.devices[0].total();
     let engine = Engine::load(pair.model, &mut |_, _| ()).unwrap();
