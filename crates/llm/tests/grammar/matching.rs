@@ -98,8 +98,16 @@ fn schemas_match_json_in_their_order() {
     assert!(matches(&compiler, &Grammar::JsonObject, r#"{"a": [1, {"b": -2.5e3}], "c": "\"x"}"#));
     assert!(!matches(&compiler, &Grammar::JsonObject, "[1]"));
     // White space has an end.
-    assert!(matches(&compiler, &Grammar::JsonObject, &format!("{{{}}}", " ".repeat(40))));
-    assert!(!matches(&compiler, &Grammar::JsonObject, &format!("{{{}}}", " ".repeat(41))));
+    for (space, matched) in [
+        (" ".to_owned(), true),
+        (format!("\n{}", " ".repeat(24)), true),
+        ("\n\t".to_owned(), true),
+        ("  ".to_owned(), false),
+        ("\n\n".to_owned(), false),
+        (format!("\n{}", " ".repeat(25)), false),
+    ] {
+        assert_eq!(matches(&compiler, &Grammar::JsonObject, &format!("{{{space}}}")), matched, "{space:?}");
+    }
 }
 
 #[test]
